@@ -26,6 +26,8 @@ MOST_MARGIN = 0.3
 """Largest margin that ``margin="auto"`` chooses."""
 LEAST_SHARE = 0.75
 """Share of the people with the outcome that ``margin="auto"`` leaves."""
+LEAST_GROUPS = 2
+"""How many groups of k people ``margin="auto"`` leaves room for: one group seldom has an answer."""
 MARGIN_STEP = 0.05
 """``margin="auto"`` chooses a multiple of this, so that it is nobody's probability."""
 CHOSEN_MARGINS = tuple(
@@ -230,7 +232,10 @@ def _margin_on_rows(
         np.flatnonzero(goal.met(labels) if outcome is None else labels == outcome)
         for outcome in outcomes
     ]
-    margin = min(_largest_margin(leads, some, rows.population, policy.k) for some in with_outcome)
+    margin = min(
+        _largest_margin(leads, some, rows.population, LEAST_GROUPS * policy.k)
+        for some in with_outcome
+    )
     if margin == 0:
         return AnyOutcome(margin=0.0)
     return Margin(margin=margin, decision=decision, desired=desired)

@@ -202,7 +202,7 @@ def test_pureness_is_that_of_the_bare_model() -> None:
     assert below, "no region tells the two figures apart"
 
 
-def largest_margin(leads: np.ndarray, least_people: int = K) -> float | None:
+def largest_margin(leads: np.ndarray, least_people: int = 2 * K) -> float | None:
     """Return the rule of ``margin="auto"``, tried from the largest on."""
     enough = max(0.75 * len(leads), least_people)
     for margin in (0.3, 0.25, 0.2, 0.15, 0.1, 0.05):
@@ -245,10 +245,10 @@ def test_one_person_does_not_move_the_default() -> None:
 
 
 def test_a_person_with_several_rows_counts_once() -> None:
-    """Of twelve people, one has 100 rows, all without a margin: nine in twelve are left."""
-    rows = table(2, 111)
-    rows["income"] = [44] * 102 + [90] * 9
-    rows["person"] = [0] * 100 + [*range(1, 12)]
+    """Of 16 people, one has 100 rows, all without a margin: twelve are left."""
+    rows = table(2, 115)
+    rows["income"] = [44] * 103 + [90] * 12
+    rows["person"] = [0] * 100 + [*range(1, 16)]
 
     def ask(asked: pd.DataFrame) -> pd.Series:
         return asked["income"] / 100 + 0.08
@@ -261,10 +261,10 @@ def test_a_person_with_several_rows_counts_once() -> None:
     assert anonymizer.pipeline_.rows.requirement.margin == 0.3
 
 
-def test_enough_people_are_left_for_k() -> None:
-    """Three in four of six people would be five, and k asks for six."""
+def test_enough_people_are_left_for_two_groups() -> None:
+    """Three in four of twelve people would be nine, and two groups of six need twelve."""
     rows = table(2, 60)
-    rows["income"] = [90] * 5 + [54] + [20] * 54
+    rows["income"] = [90] * 11 + [54] + [20] * 48
 
     def ask(asked: pd.DataFrame) -> pd.Series:
         return asked["income"] / 100
