@@ -380,6 +380,9 @@ class Thresholded:
 
 def _probabilities_of(model: Any) -> Probabilities | None:
     """Return where a model's probabilities come from; None if it gives none."""
+    if isinstance(model, LabelModel):  # as workers of a cluster get it
+        inner = model._probabilities
+        return None if inner is None else Probabilities(model.ask_probabilities, inner.decision)
     if isinstance(model, Thresholded):
         classes = model.classes_.astype(object)
         decision = ProbabilityThreshold(classes, float(model.threshold))

@@ -181,11 +181,12 @@ class PrivacyPolicy:
         ``t + margin (1 - t)``, where t is the least one at which the model gives it; with more than
         two classes it must be at least `margin` above that of every other outcome. "auto": the
         largest multiple of 0.05, at most 0.3, that leaves three in four of the people with the
-        outcome, and at least 2 k of them. 0: none. The k people of a region have the outcome with the margin, and so does
-        every answer at its nearest point. Whether a query has the outcome already, and pureness,
-        are judged without it. A margin needs a model with ``predict_proba``, or `threshold`;
-        without, "auto" is none, and certificates say so. It promises no share of answers that last:
-        see the page "Answers that last".
+        outcome, and at least 5 k of them; none if these form no group with `l` and `t`. 0: none.
+        The k people of a region have the outcome with the margin, and so does every answer at its
+        nearest point. Whether a query has the outcome already, and pureness, are judged without
+        it. A margin needs a model with ``predict_proba``, or `threshold`; without, "auto" is none,
+        and certificates say so. It promises no share of answers that last: see the page "Answers
+        that last".
 
     Raises
     ------

@@ -121,8 +121,8 @@ class Catalogue(HostOnly):
             ]
             raise PolicyError(
                 f"the people with the desired outcome form no group with {' and '.join(limits)}, so"
-                " there is no catalogue; lower k or l, raise t, ask for another outcome, or choose"
-                ' guarantee="reciprocal"'
+                " there is no catalogue; lower k, l or margin, raise t, ask for another outcome, or"
+                ' choose guarantee="reciprocal"'
             )
         found = find_entries(partition, policy, goal, model, book)
 

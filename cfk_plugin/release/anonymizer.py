@@ -279,12 +279,8 @@ class KAnonymizer(HostOnly):
         self.goal_.check(self.model_.classes, rows.tried())
         population.schema.wording.check_outcomes(self.model_.classes)
         features = population.schema.features
-        rows.requirement = requirement_of(
-            policy,
-            self.goal_,
-            rows,
-            [LabelModel(each, features, self.goal_) for each in later],
-        )
+        self.later_ = [LabelModel(each, features, self.goal_) for each in later]
+        rows.requirement = requirement_of(policy, self.goal_, rows, self.later_)
         people = self._people_of_ledger()
         editions = None
         if people is not None and policy.guarantee == "catalogue":

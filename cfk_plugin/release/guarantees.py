@@ -19,6 +19,7 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
+from cfk_plugin.data.margin import AnyOutcome
 from cfk_plugin.data.model import Goal, Judge, OutcomeClasses, RowOracle
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
@@ -81,6 +82,10 @@ class GuaranteeState(HostOnly):
         with doing("dividing people into groups"):
             likely = None if policy.objective == "ncp" else partial_dependence(rows, goal)
             partition = partition_of(rows.population, policy, sides.of_rows, likely, effort)
+        if not partition.regions and policy.margin == "auto" and rows.requirement.margin:
+            # Those with the margin form no group. A margin that the policy names is refused below.
+            rows.requirement = AnyOutcome(margin=0.0)
+            return cls.prepare(policy, goal, rows, effort, editions)
         if policy.guarantee == "reciprocal":
             return cls(sides, partition)
         with doing("finding answers for the catalogue"):

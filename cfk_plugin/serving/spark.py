@@ -256,11 +256,11 @@ class _Job:
         if not population.has_cells and self.asked is None:
             raise PolicyError(_ALONE)
         policy = replace(population.policy, on_infeasible="withhold")
-        model, desired, options = _unpickled(self.fitting)
+        model, desired, options, later = _unpickled(self.fitting)
         book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)
         anonymizer = KAnonymizer(policy=policy, ledger=book, **options)
         with warnings.catch_warnings(action="ignore"):  # the driver has been warned
-            return anonymizer.fit(population, model, desired)
+            return anonymizer.fit(population, model, desired, later=later)
 
 
 _ALONE = (
@@ -301,7 +301,7 @@ def _job(
             )
         with quiet("the bundle cannot be read: {}; check the path", BundleError):
             bundle = Path(anonymizer).read_bytes()
-        job = _Job(bundle, key, _pickled(model, desired, {}), asked=asked)
+        job = _Job(bundle, key, _pickled(model, desired, {}, ()), asked=asked)
         _tried(job.open(), asked)  # raises here whatever can be refused
         return job
     if not isinstance(anonymizer, KAnonymizer):
@@ -332,7 +332,7 @@ def _job(
         "rounding": anonymizer.rounding,
         "seed": anonymizer.seed,
     }
-    return _Job(bundle, key, _pickled(judge, wanted, options), asked=asked)
+    return _Job(bundle, key, _pickled(judge, wanted, options, anonymizer.later_), asked=asked)
 
 
 def _tried(anonymizer: KAnonymizer, asked: Mapping[str, Any] | None) -> None:
@@ -358,9 +358,9 @@ def _unpickled(fitting: bytes) -> tuple[Any, ...]:
     with quiet("a worker cannot load the model ({}); install there what it needs", ModelError):
         model, *rest = cloudpickle.loads(fitting)
         if isinstance(model, str):
-            from mlflow.pyfunc import load_model
+            from cfk_plugin.serving.loaded import load_from_mlflow
 
-            model = load_model(model)
+            model = load_from_mlflow(model)
         return (model, *rest)
 
 

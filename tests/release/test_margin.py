@@ -202,7 +202,7 @@ def test_pureness_is_that_of_the_bare_model() -> None:
     assert below, "no region tells the two figures apart"
 
 
-def largest_margin(leads: np.ndarray, least_people: int = 2 * K) -> float | None:
+def largest_margin(leads: np.ndarray, least_people: int = 5 * K) -> float | None:
     """Return the rule of ``margin="auto"``, tried from the largest on."""
     enough = max(0.75 * len(leads), least_people)
     for margin in (0.3, 0.25, 0.2, 0.15, 0.1, 0.05):
@@ -245,10 +245,10 @@ def test_one_person_does_not_move_the_default() -> None:
 
 
 def test_a_person_with_several_rows_counts_once() -> None:
-    """Of 16 people, one has 100 rows, all without a margin: twelve are left."""
-    rows = table(2, 115)
-    rows["income"] = [44] * 103 + [90] * 12
-    rows["person"] = [0] * 100 + [*range(1, 16)]
+    """Of 36 people, one has 100 rows, all without a margin: 30 are left."""
+    rows = table(2, 135)
+    rows["income"] = [44] * 105 + [90] * 30
+    rows["person"] = [0] * 100 + [*range(1, 36)]
 
     def ask(asked: pd.DataFrame) -> pd.Series:
         return asked["income"] / 100 + 0.08
@@ -261,10 +261,10 @@ def test_a_person_with_several_rows_counts_once() -> None:
     assert anonymizer.pipeline_.rows.requirement.margin == 0.3
 
 
-def test_enough_people_are_left_for_two_groups() -> None:
-    """Three in four of twelve people would be nine, and two groups of six need twelve."""
+def test_five_times_k_people_are_left() -> None:
+    """Three in four of 30 people would be 23, and five times six are 30."""
     rows = table(2, 60)
-    rows["income"] = [90] * 11 + [54] + [20] * 48
+    rows["income"] = [90] * 29 + [54] + [20] * 30
 
     def ask(asked: pd.DataFrame) -> pd.Series:
         return asked["income"] / 100
@@ -272,6 +272,25 @@ def test_enough_people_are_left_for_two_groups() -> None:
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=6, private_values="exact"))
     anonymizer.fit(population(rows), ask, 1, threshold=0.5)
     assert anonymizer.pipeline_.rows.requirement.margin == 0.05
+
+
+def test_the_default_is_none_where_those_who_are_left_form_no_group() -> None:
+    """Without the people of a weak outcome, everybody has one religion, and l asks for two."""
+    rows = table(2, 80)
+    rows["income"] = [90] * 30 + [54] * 10 + [20] * 40
+    rows["religion"] = ["a"] * 30 + ["b"] * 50
+
+    def ask(asked: pd.DataFrame) -> pd.Series:
+        return asked["income"] / 100
+
+    schema = Schema.from_frame(rows, quasi_identifiers=["age", "rooms"], sensitive=["religion"])
+    people = Population.from_frame(rows, schema)
+    settings = {"k": K, "l": 2, "private_values": "exact"}
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(**settings))
+    anonymizer.fit(people, ask, 1, threshold=0.5)
+    assert anonymizer.pipeline_.rows.requirement.margin == 0
+    with pytest.raises(PolicyError, match="lower k, l or margin"):
+        KAnonymizer(policy=PrivacyPolicy(**settings, margin=0.3)).fit(people, ask, 1, threshold=0.5)
 
 
 def test_whether_a_query_has_the_outcome_is_judged_without_the_margin() -> None:
