@@ -491,7 +491,12 @@ def variant(
     if policy is not None:
         other.policy = policy
     with refitting():
-        return other.fit(anonymizer.population_, anonymizer.model_, anonymizer.goal_.desired)
+        return other.fit(
+            anonymizer.population_,
+            anonymizer.model_,
+            anonymizer.goal_.desired,
+            later=anonymizer.later_,
+        )
 
 
 def regions_of(anonymizer: KAnonymizer, records: pd.DataFrame) -> list[Region | None]:
