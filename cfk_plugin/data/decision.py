@@ -20,7 +20,7 @@ _ROUNDING = 1e-6  # how far above 1 or below 0 a probability may be
 
 
 @dataclass(frozen=True, eq=False)
-class Decision(ABC):
+class DecisionRule(ABC):
     """Turns probabilities into outcomes.
 
     Attributes
@@ -77,7 +77,7 @@ class Decision(ABC):
         return table.astype(np.float64, copy=False)
 
 
-class LargestProbability(Decision):
+class LargestProbability(DecisionRule):
     """The outcome is the class with the largest probability, the first of ties.
 
     The lead is the distance to the most probable other outcome. For two classes this is
@@ -94,7 +94,7 @@ class LargestProbability(Decision):
 
 
 @dataclass(frozen=True, eq=False)
-class ProbabilityThreshold(Decision):
+class ProbabilityThreshold(DecisionRule):
     """Of two classes, the outcome is the second one where its probability is at least a threshold.
 
     Attributes
@@ -127,11 +127,11 @@ class Probabilities:
     ----------
     ask : callable
         Takes a table of n rows and returns an array of shape (n, n_classes).
-    decision : Decision
+    decision : DecisionRule
     """
 
     ask: Callable[[Any], Any]
-    decision: Decision
+    decision: DecisionRule
 
 
 def probabilities_of(model: Any) -> Probabilities | None:

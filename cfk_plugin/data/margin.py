@@ -4,23 +4,23 @@ that were trained again.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfk_plugin.data.decision import Decision, Floats, Labels, Mask
+from cfk_plugin.data.decision import DecisionRule, Floats, Labels, Mask
+from cfk_plugin.data.model import Goal, LabelModel, RowOracle
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.predictions import AnyOutcome, AskedModel, Predictions, Requirement
 from cfk_plugin.errors import InputError, ModelError, PolicyError, counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cfk_plugin.data.domain import Rows
-    from cfk_plugin.data.model import Goal, LabelModel, RowOracle
-    from cfk_plugin.data.policy import PrivacyPolicy
-    from cfk_plugin.data.population import Population
 
 MOST_MARGIN = 0.3
 """Largest margin that ``margin="auto"`` chooses."""
@@ -42,73 +42,15 @@ _ROUNDING = 1e-9
 _TRIED = 256  # rows on which a later model is tried
 
 
-class Predictions(NamedTuple):
-    """What the model says of n rows."""
-
-    labels: Labels  # shape (n,)
-    is_sure: Mask  # shape (n,); whether an answer may rest on the label
-
-    def __len__(self) -> int:  # of the rows, and not of the fields
-        return len(self.labels)
-
-    def part(self, at: slice | Mask | Rows) -> Predictions:
-        """Return the predictions for some of the rows."""
-        return Predictions(self.labels[at], self.is_sure[at])
-
-    @classmethod
-    def joined(cls, parts: Iterable[Predictions]) -> Predictions:
-        """Return the predictions of several tables, one after the other."""
-        labels = [np.empty(0, dtype=object)]
-        is_sure = [np.empty(0, dtype=bool)]
-        for part in parts:
-            labels.append(part.labels)
-            is_sure.append(part.is_sure)
-        return cls(np.concatenate(labels), np.concatenate(is_sure))
-
-    def divided(self, sizes: Sequence[int]) -> list[Predictions]:
-        """Return the predictions in runs of the given sizes."""
-        ends = np.cumsum(sizes).tolist()
-        return [self.part(slice(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Requirement(ABC):
-    """What must be true of a row's outcome before an answer may rest on it.
-
-    Attributes
-    ----------
-    margin : float, optional
-        The margin that certificates state: 0 where one is asked for and none can be had, None where
-        none is asked for.
-    n_later : int
-        Number of models, trained again, that have to agree.
-    """
-
-    margin: float | None = None
-    n_later: int = 0
-
-    @abstractmethod
-    def predictions(self, model: LabelModel, frame: pd.DataFrame) -> Predictions:
-        """Ask about a table of n rows."""
-
-
-class AnyOutcome(Requirement):
-    """The model's label is enough."""
-
-    def predictions(self, model: LabelModel, frame: pd.DataFrame) -> Predictions:
-        labels = model(frame).astype(object)
-        return Predictions(labels, np.ones(len(labels), dtype=bool))
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Margin(Requirement):
-    """The outcome leads by at least the margin; see `Decision.leads`."""
+    """The outcome leads by at least the margin; see `DecisionRule.leads`."""
 
     margin: float
-    decision: Decision
+    decision: DecisionRule
     desired: Mask | None  # shape (n_classes,); None where each row's own outcome counts
 
-    def predictions(self, model: LabelModel, frame: pd.DataFrame) -> Predictions:
+    def predictions(self, model: AskedModel, frame: pd.DataFrame) -> Predictions:
         probabilities = model.ask_probabilities(frame)
         labels = self.decision.outcomes(probabilities)
         leads = self.leads(probabilities, labels)
@@ -133,7 +75,7 @@ class LaterModels(Requirement):
     desired: Callable[[Labels], Mask] | None  # of outcomes; None where each row's own counts
     own: Requirement  # of the model itself
 
-    def predictions(self, model: LabelModel, frame: pd.DataFrame) -> Predictions:
+    def predictions(self, model: AskedModel, frame: pd.DataFrame) -> Predictions:
         labels, is_sure = self.own.predictions(model, frame)
         leads = np.array([self._leads(later, frame, labels) for later in self.models])
         least = leads.mean(axis=0) - DEVIATIONS * leads.std(axis=0, ddof=1)
@@ -259,7 +201,7 @@ def _largest_margin(
 
 def _checked_probabilities(
     model: LabelModel, table: pd.DataFrame, labels: Labels
-) -> tuple[Decision, Floats]:
+) -> tuple[DecisionRule, Floats]:
     """Return how outcomes follow from probabilities, and those of a table with known labels.
 
     Raises

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.decision import (
-    Decision,
+    DecisionRule,
     Floats,
     Probabilities,
     ProbabilityThreshold,
@@ -33,7 +33,6 @@ from cfk_plugin.data.intake import (
     select,
     table_of,
 )
-from cfk_plugin.data.margin import AnyOutcome, Predictions, Requirement
 from cfk_plugin.data.policy import (
     OPPOSITE,
     DesiredRange,
@@ -44,6 +43,7 @@ from cfk_plugin.data.policy import (
     desired_as,
 )
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.predictions import AnyOutcome, Predictions, Requirement
 from cfk_plugin.data.region import Region, natural
 from cfk_plugin.data.values import conform
 from cfk_plugin.errors import (
@@ -101,7 +101,7 @@ class LabelModel:
             return self._checked(labels, len(frame))
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> DecisionRule:
         """How the model's outcomes follow from its probabilities.
 
         Raises

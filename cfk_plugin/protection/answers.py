@@ -15,9 +15,9 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.intake import Intake, take_in
-from cfk_plugin.data.margin import Predictions
 from cfk_plugin.data.model import Ahead, Labels
 from cfk_plugin.data.policy import Mask
+from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue

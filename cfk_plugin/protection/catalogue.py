@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Offers
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Domain, bin_of
 from cfk_plugin.data.intake import Intake, table_of
-from cfk_plugin.data.margin import SEALED, Predictions, sealed_requirement
+from cfk_plugin.data.margin import SEALED, sealed_requirement
 from cfk_plugin.data.model import (
     MOST_CELLS,
     OUTCOMES,
@@ -27,6 +27,7 @@ from cfk_plugin.data.model import (
 )
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.data.region import Part, natural, part_of
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes

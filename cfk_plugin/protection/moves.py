@@ -13,8 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.intake import FEW, Intake, divided, table_of, take_in
-from cfk_plugin.data.margin import Predictions
 from cfk_plugin.data.policy import Mask
+from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.metrics.heom import differences
 from cfk_plugin.protection.axes import Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue

@@ -19,10 +19,10 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
-from cfk_plugin.data.margin import AnyOutcome
 from cfk_plugin.data.model import Goal, Judge, OutcomeClasses, RowOracle
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.predictions import AnyOutcome
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.values import to_number

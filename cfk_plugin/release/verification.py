@@ -29,7 +29,6 @@ from cfk_plugin.data.domain import (
     bin_part,
 )
 from cfk_plugin.data.intake import Intake
-from cfk_plugin.data.margin import AnyOutcome, Requirement
 from cfk_plugin.data.model import (
     DESIRED,
     MOST_CELLS,
@@ -42,6 +41,7 @@ from cfk_plugin.data.model import (
 )
 from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.predictions import AnyOutcome, Requirement
 from cfk_plugin.data.region import Interval, Part, Region, part_contains, part_of
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.sentences import Telling

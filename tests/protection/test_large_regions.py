@@ -258,7 +258,11 @@ def test_answers_are_a_function_of_query_catalogue_and_model(
     ):
         monkeypatch.setattr(Population, read, None)
     again = answer(
-        replace(catalogue), asked, np.ones((len(queries), 1), dtype=bool), move_towards_query=True
+        replace(catalogue),
+        asked,
+        np.ones((len(queries), 1), dtype=bool),
+        move_towards_query=True,
+        options=anonymizer.pipeline_.search,
     )
     assert again.points is not None
     given = pd.DataFrame([entry.released for entry in answers])
