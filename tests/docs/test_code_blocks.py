@@ -215,6 +215,7 @@ def files_of_the_command_line_page() -> None:
     train[train["income"] <= 50].head(5).to_csv("queries.csv", index=False)
     Path("schema.json").write_text('{"quasi_identifiers": ["age"]}', encoding="utf-8")
     joblib.dump(model, "model.joblib")
+    joblib.dump(model, "new.joblib")
 
 
 BEFORE: dict[str, Callable[[], None]] = {"docs/reference/cli.md": files_of_the_command_line_page}
