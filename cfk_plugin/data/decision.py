@@ -50,7 +50,16 @@ class DecisionRule(ABC):
         ndarray, shape (n,)
             For two classes ``(p - t) / (1 - t)``, where p is the probability of the desired outcome
             and t the least one at which the model gives it: 0 on the border of the decision and 1
-            for certain. Where another outcome is ahead, the lead is below 0.
+            for certain. Where another outcome is ahead, the lead is ``(p - t) / t``, down to -1.
+        """
+
+    @abstractmethod
+    def above_border(self, probabilities: Floats, desired: Mask) -> Floats:
+        """Return how far the desired outcome's probability is above the border of the decision.
+
+        Arguments are those of `leads`. For two classes this is ``p - t`` or, where the largest
+        probability decides, p less the probability of the other class: twice that. Negative where
+        another outcome is ahead.
         """
 
     def checked(self, probabilities: Any, n: int) -> Floats:
@@ -88,6 +97,9 @@ class LargestProbability(DecisionRule):
         return np.asarray(self.classes[probabilities.argmax(axis=1)])
 
     def leads(self, probabilities: Floats, desired: Mask) -> Floats:
+        return self.above_border(probabilities, desired)
+
+    def above_border(self, probabilities: Floats, desired: Mask) -> Floats:
         best = np.where(desired, probabilities, 0.0).max(axis=1)
         best_other = np.where(desired, 0.0, probabilities).max(axis=1)
         return np.asarray(best - best_other)
@@ -109,14 +121,16 @@ class ProbabilityThreshold(DecisionRule):
         return np.asarray(self.classes[(probabilities[:, 1] >= self.threshold).astype(np.int64)])
 
     def leads(self, probabilities: Floats, desired: Mask) -> Floats:
-        second = probabilities[:, 1]
-        distance = second - self.threshold
-        width_above = 1 - self.threshold
+        above = self.above_border(probabilities, desired)
+        is_second = probabilities[:, 1] >= self.threshold
+        width = np.where(is_second, 1 - self.threshold, self.threshold)
         # a threshold of 1 leaves nothing above it: the second class is certain, or does not come
-        above = distance / width_above if width_above else np.ones(len(second))
-        lead_of_second = np.where(distance >= 0, above, distance / self.threshold)
-        lead = np.where(desired[..., 1], lead_of_second, -lead_of_second)
-        return np.where(desired.all(axis=-1), 1.0, lead)
+        sign = np.where(desired[..., 1], 1.0, -1.0)
+        return np.divide(above, width, out=np.where(is_second, sign, above), where=width > 0)
+
+    def above_border(self, probabilities: Floats, desired: Mask) -> Floats:
+        above = probabilities[:, 1] - self.threshold
+        return np.where(desired[..., 1], above, -above)
 
 
 @dataclass(frozen=True, eq=False)

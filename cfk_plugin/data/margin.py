@@ -5,7 +5,7 @@ that were trained again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ LEAST_SHARE = 0.75
 LEAST_GROUPS = 5
 """``margin="auto"`` leaves at least so many times k people: few groups leave queries unanswered."""
 MARGIN_STEP = 0.05
-"""``margin="auto"`` chooses a multiple of this, so that it is nobody's probability."""
+"""``margin="auto"`` chooses a multiple of this, so that nobody's probability can be read off it."""
 CHOSEN_MARGINS = tuple(
     round(step * MARGIN_STEP, 9) for step in range(round(MOST_MARGIN / MARGIN_STEP) + 1)
 )
@@ -44,9 +44,9 @@ _TRIED = 256  # rows on which a later model is tried
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Margin(Requirement):
-    """The outcome leads by at least the margin; see `DecisionRule.leads`."""
+    """The outcome leads by at least the margin, which has to be given; see `DecisionRule.leads`."""
 
-    margin: float
+    margin: float = field()
     decision: DecisionRule
     desired: Mask | None  # shape (n_classes,); None where each row's own outcome counts
 
@@ -67,28 +67,28 @@ class Margin(Requirement):
 class LaterModels(Requirement):
     """Models that were trained again give the outcome too, allowing for how much they differ.
 
-    The mean of their leads less 1.64 standard deviations is above 0. Where a margin is asked for as
-    well, the model itself must have it.
+    The mean of their probabilities less 1.64 standard deviations is above the border. Where a
+    margin is asked for as well, the model itself must have it.
     """
 
     models: Sequence[LabelModel]  # n_later of them
     desired: Callable[[Labels], Mask] | None  # of outcomes; None where each row's own counts
-    own: Requirement  # of the model itself
+    of_model: Requirement  # what the model that is explained must meet itself
 
     def predictions(self, model: AskedModel, frame: pd.DataFrame) -> Predictions:
-        labels, is_sure = self.own.predictions(model, frame)
-        leads = np.array([self._leads(later, frame, labels) for later in self.models])
-        least = leads.mean(axis=0) - DEVIATIONS * leads.std(axis=0, ddof=1)
-        return Predictions(labels, is_sure & (least > 0))
+        today = self.of_model.predictions(model, frame)
+        above = np.array([self._above(later, frame, today.labels) for later in self.models])
+        least = above.mean(axis=0) - DEVIATIONS * above.std(axis=0, ddof=1)
+        return Predictions(today.labels, today.is_sure & (least > 0))
 
-    def _leads(self, later: LabelModel, frame: pd.DataFrame, labels: Labels) -> Floats:
-        """Return how far a later model's outcome leads, for each row."""
+    def _above(self, later: LabelModel, frame: pd.DataFrame, labels: Labels) -> Floats:
+        """Return how far a later model's probability is above the border; shape (n,)."""
         decision = later.decision
         if self.desired is None:
             desired = labels[:, None] == decision.classes
         else:
             desired = self.desired(decision.classes)
-        return decision.leads(later.ask_probabilities(frame), desired)
+        return decision.above_border(later.ask_probabilities(frame), desired)
 
 
 def later_models(later: Any) -> Sequence[Any]:
@@ -116,15 +116,16 @@ def requirement_of(
 ) -> Requirement:
     """Return what answers require of the model's outcomes.
 
-    The margin is chosen on the rows of the population. A sealed population has none, and names the
-    margin that it was sealed with.
+    The margin is chosen on the rows of the population; ``"auto"`` chooses none beside later models.
+    A sealed population has no rows, and names the margin that it was sealed with.
 
     Raises
     ------
     ModelError
-        If the policy names a margin, or later models are given, and probabilities are missing.
+        If the policy names a margin, or later models are given, and probabilities are missing or
+        disagree with the labels; or if a later model lacks a class.
     PolicyError
-        If later models are given where no catalogue is built, or others than were sealed.
+        If later models are given where no catalogue is built, or another number than was sealed.
     """
     if policy.guarantee != "catalogue":
         if later:
@@ -145,7 +146,7 @@ def requirement_of(
         n_later=len(later),
         models=tuple(later),
         desired=None if goal.is_opposite else goal.met,
-        own=own,
+        of_model=own,
     )
 
 
@@ -169,11 +170,10 @@ def _margin_on_rows(
     if policy.margin != "auto":
         return Margin(margin=policy.margin, decision=decision, desired=desired)
     leads = Margin(margin=0.0, decision=decision, desired=desired).leads(probabilities, labels)
-    outcomes = decision.classes if goal.is_opposite else [None]
-    with_outcome = [
-        np.flatnonzero(goal.met(labels) if outcome is None else labels == outcome)
-        for outcome in outcomes
-    ]
+    if goal.is_opposite:  # every outcome that somebody has may be asked for
+        with_outcome = [np.flatnonzero(labels == outcome) for outcome in set(labels.tolist())]
+    else:
+        with_outcome = [np.flatnonzero(goal.met(labels))]
     margin = min(
         _largest_margin(leads, some, rows.population, LEAST_GROUPS * policy.k)
         for some in with_outcome
@@ -214,8 +214,9 @@ def _checked_probabilities(
     if not np.array_equal(decision.outcomes(probabilities), labels):
         raise ModelError(
             "a margin needs outcomes that follow from the model's probabilities: the largest one,"
-            " or one above threshold=. This model's predict and predict_proba disagree on some"
-            " rows; write PrivacyPolicy(margin=0), or give a model whose predictions follow"
+            " or one above threshold=. The predict and predict_proba of a model disagree on some"
+            " rows; give one whose predictions follow, or write PrivacyPolicy(margin=0) and leave"
+            " it out of later="
         )
     return decision, probabilities
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -27,13 +27,14 @@ class AskedModel(Protocol):
         """Return the probability of each class for each row; shape (n, n_classes)."""
 
 
-class Predictions(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Predictions:
     """What the model says of n rows."""
 
     labels: Labels  # shape (n,)
     is_sure: Mask  # shape (n,); whether an answer may rest on the label
 
-    def __len__(self) -> int:  # of the rows, and not of the fields
+    def __len__(self) -> int:
         return len(self.labels)
 
     def part(self, at: slice | Mask | Rows) -> Predictions:

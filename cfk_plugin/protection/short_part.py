@@ -45,7 +45,7 @@ def short_part(costs: Floats, within: float) -> Ints:
 def greedy_order(costs: Floats) -> Iterator[int]:
     """Yield every entry once: each time the one that lowers the mean cost the most.
 
-    People whom no entry reaches yet count `UNREACHED`.
+    People whom no entry reaches yet count `UNREACHED` more than the largest cost.
     """
     counted = _with_unreached(_of_reached_people(costs))
     n_people, n_entries = counted.shape
@@ -71,19 +71,20 @@ def share_reached(costs: Floats) -> float:
 
 
 def _without_unneeded(costs: Floats, chosen: list[int], most: float) -> list[int]:
-    """Drop entries until none can be spared; each time the one that is missed the least.
+    """Drop entries one by one until none can be spared; each time the one that is missed the least.
 
-    Of equally unneeded entries the last one in the catalogue's order is dropped.
+    An entry without which somebody is reached by none is never dropped. Of equally unneeded entries
+    the last one in the catalogue's order is dropped.
     """
     kept = sorted(chosen, reverse=True)
     while len(kept) > 1:
-        totals = _with_unreached(costs[:, kept])
-        without = [np.delete(totals, i, axis=1).min(axis=1).sum() for i in range(len(kept))]
+        left = costs[:, kept]
+        # infinite where somebody is left without an entry
+        without = [np.delete(left, i, axis=1).min(axis=1).mean() for i in range(len(kept))]
         least_missed = int(np.argmin(np.round(np.array(without) / TIE)))
-        rest = kept[:least_missed] + kept[least_missed + 1 :]
-        if not _serves(costs[:, rest], most):
+        if without[least_missed] > most + TIE:
             break
-        kept = rest
+        kept = kept[:least_missed] + kept[least_missed + 1 :]
     return kept
 
 

@@ -167,7 +167,8 @@ def still_true_within(
         has_outcome = judge.has_outcome(rows, which[of_row])
         n_desired = np.bincount(of_row, has_outcome, len(which))
         n_combinations = np.bincount(of_row, minlength=len(which))
-        is_true[which] = (n_combinations > 0) & (n_desired >= least_pureness * n_combinations)
+        share = n_desired / np.maximum(n_combinations, 1)
+        is_true[which] = (n_combinations > 0) & (share >= least_pureness)
     return _with_mask(answers, is_true, policy)
 
 

@@ -171,6 +171,11 @@ def two_labels(rows: pd.DataFrame) -> Any:
     return np.where(loan_score(rows) > 38, "yes", "no")
 
 
+def loan_probability(rows: pd.DataFrame) -> Any:
+    """Return the probability of a loan, at least one half where `two_labels` says yes."""
+    return 1 / (1 + np.exp((38 - loan_score(rows)) / 8))
+
+
 def three_labels(rows: pd.DataFrame) -> Any:
     names = np.array(["low", "mid", "high"], dtype=object)
     return names[np.digitize(loan_score(rows), [28, 45])]
@@ -318,6 +323,17 @@ def of_policy(policy: Mapping[str, Any], goal: Goal, **options: Any) -> Recordin
     record_transforms(recording, anonymizer, case)
     if anonymizer.policy_.guarantee == "catalogue":
         record_answers(recording, anonymizer, case.factuals)
+    return recording
+
+
+def of_margin(margin: Any) -> Recording:
+    """Record answers with a margin; the model gives probabilities."""
+    recording = Recording()
+    recording.model = CountingModel(loan_probability)
+    policy = PrivacyPolicy(**{**POLICY, "margin": margin})
+    anonymizer = KAnonymizer(policy=policy, **ANONYMIZER)
+    anonymizer.fit(loan_population(), recording.model, 1, threshold=0.5, later=())
+    record_answers(recording, anonymizer, Case.of(LABEL).factuals)
     return recording
 
 
@@ -591,6 +607,7 @@ SETTINGS |= {
     "catalogue, few changes, shared": partial(of_few_changes, {"private_values": "shared"}),
     "catalogue, few changes, not moved": partial(of_few_changes, {"move_towards_query": False}),
     "catalogue, few changes, thorough": partial(of_few_changes, {}, effort="thorough"),
+    "catalogue, margin": partial(of_margin, "auto"),
     "catalogue, query": partial(of_protect, "catalogue", LABEL, start="query"),
     "prototypes, pure": of_prototypes,
     "prototypes, approximate": partial(of_prototypes, delta=1e-7),

@@ -411,6 +411,19 @@ def test_later_models_agree_with_every_answer(kind: str) -> None:
     assert lasting > np.mean([each.predict(points_without) == "good" for each in others])
 
 
+def test_probabilities_of_later_models_are_held_to_the_threshold() -> None:
+    model = MODELS["logistic"]
+    later = bootstraps(logistic, 6, 0)
+    queries = table(1)[probability(model, table(1)) < 0.2].head(30).reset_index(drop=True)
+    anonymizer = fitted(TRAIN, model, threshold=0.2, later=later)
+    points = points_of(anonymizer, anonymizer.explain(queries), queries)
+    reached = np.array([probability(each, points) for each in later])
+    least = reached.mean(axis=0) - 1.64 * reached.std(axis=0, ddof=1)
+    assert len(least) >= 20
+    assert (least > 0.2).all()
+    assert least.min() < 0.25
+
+
 def test_later_models_and_a_margin_hold_together() -> None:
     model = MODELS["logistic"]
     queries = refused(table(1), model)
