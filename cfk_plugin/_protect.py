@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.intake import whole_number
-from cfk_plugin.data.margin import later_models
+from cfk_plugin.data.margin import checked_later
 from cfk_plugin.data.model import thresholded
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
@@ -163,7 +163,7 @@ def protect(
     if logger is not None:
         logger.check()
     model = thresholded(model, threshold)
-    later = [thresholded(each, threshold) for each in later_models(later)]
+    later = [thresholded(each, threshold) for each in checked_later(later)]
     context = AdaptContext(population.schema.features, population.schema.target)
     if method == "dp":
         method = DPPrototypes()

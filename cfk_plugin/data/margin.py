@@ -91,7 +91,7 @@ class LaterModels(Requirement):
         return decision.above_border(later.ask_probabilities(frame), desired)
 
 
-def later_models(later: Any) -> Sequence[Any]:
+def checked_later(later: Any) -> Sequence[Any]:
     """Return models that were trained again: none, or two or more.
 
     Raises
@@ -136,7 +136,7 @@ def requirement_of(
     if rows.population.is_sealed:
         own = _sealed_margin(goal, rows, len(later))
     else:
-        own = _margin_on_rows(policy, goal, rows, is_chosen=not later)
+        own = _margin_on_rows(policy, goal, rows, may_choose=not later)
     if not later:
         return own
     for model in later:
@@ -151,10 +151,10 @@ def requirement_of(
 
 
 def _margin_on_rows(
-    policy: PrivacyPolicy, goal: Goal, rows: RowOracle, *, is_chosen: bool
+    policy: PrivacyPolicy, goal: Goal, rows: RowOracle, *, may_choose: bool
 ) -> Requirement:
     """Return the policy's margin; ``"auto"`` is chosen on the rows, or no margin if none may be."""
-    if policy.margin == 0 or (policy.margin == "auto" and not is_chosen):
+    if policy.margin == 0 or (policy.margin == "auto" and not may_choose):
         return AnyOutcome()
     at = np.arange(rows.population.n_rows)
     labels = rows.labels(at)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Rules, decided_features, most_changes, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
-from cfk_plugin.data.margin import later_models, requirement_of
+from cfk_plugin.data.margin import checked_later, requirement_of
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
 from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart, policy_or
@@ -252,7 +252,7 @@ class KAnonymizer(HostOnly):
                 " answers tell no more than all of it. Leave the ledger out, or protect where the"
                 " rows are"
             )
-        models_later = [thresholded(each, threshold) for each in later_models(later)]
+        models_later = [thresholded(each, threshold) for each in checked_later(later)]
         with doing("asking the model about the training rows"):
             return self._fitted(
                 population, thresholded(model, threshold), desired, models_later, search

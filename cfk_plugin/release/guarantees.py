@@ -31,6 +31,7 @@ from cfk_plugin.errors import (
     HostOnly,
     InputError,
     LookupGuaranteeWarning,
+    ModelError,
     PluginError,
     PolicyError,
     did_you_mean,
@@ -286,6 +287,14 @@ def _sealed_catalogue(rows: RowOracle, policy: PrivacyPolicy, goal: Goal) -> Cat
     catalogue = catalogue_from_arrays(population, policy, goal, rows)
     if catalogue is None or population.policy is None:
         raise PolicyError(_NOTHING.format(policy.guarantee))
+    if not isinstance(rows.requirement, AnyOutcome):
+        # There are no rows on which probabilities could be compared with labels, but entries.
+        by_probability = rows.predictions(catalogue.points).labels
+        if not np.array_equal(rows.ask(catalogue.points), by_probability):
+            raise ModelError(
+                "the model's predict and predict_proba disagree on entries of the catalogue; give"
+                " the model that it was sealed with"
+            )
     return catalogue
 
 

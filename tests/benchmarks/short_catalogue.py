@@ -74,7 +74,7 @@ def measure(name: str, data: Path) -> None:
     model = forest(train[features], train[about["target"]], 0, max_leaf_nodes=LEAVES[name])
     schema = Schema.from_frame(train[features], quasi_identifiers=about["quasi_identifiers"])
     population = Population.from_frame(train[features], schema)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K)).fit(population, model, desired)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K, margin=0)).fit(population, model, desired)
     n_entries = len(anonymizer.published())
     started = time.process_time()
     about_part = anonymizer.published(within=WITHIN).short_catalogue
@@ -216,7 +216,7 @@ def show_catalogue(
         immutable=["sex"],
     )
     population = Population.from_frame(rows, schema)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K)).fit(population, model, desired)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K, margin=0)).fit(population, model, desired)
     short = anonymizer.published(within=WITHIN)
     seconds = time.process_time() - started
     costs = costs_of_entries(short.generalized, chosen_by, anonymizer, model, desired)

@@ -321,12 +321,13 @@ def test_without_probabilities_there_is_no_margin_and_the_certificate_says_so(mo
 class Contrary:
     """A classifier whose predictions do not follow from its probabilities."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, threshold: float = 0.6) -> None:
         self._model = model
+        self._threshold = threshold
         self.classes_ = model.classes_
 
     def predict(self, rows: pd.DataFrame) -> np.ndarray:
-        return np.where(probability(self._model, rows) >= 0.6, "good", "bad")
+        return np.where(probability(self._model, rows) >= self._threshold, "good", "bad")
 
     def predict_proba(self, rows: pd.DataFrame) -> np.ndarray:
         return np.asarray(self._model.predict_proba(rows))
@@ -377,6 +378,8 @@ def test_a_sealed_catalogue_seals_the_margin(tmp_path: Path) -> None:
     assert (reached >= 0.5 + stated.pop() / 2 - 1e-9).all()
     with pytest.raises(ModelError, match="need probabilities"):
         KAnonymizer().fit(opened, model.predict, "good")
+    with pytest.raises(ModelError, match="disagree on entries"):
+        KAnonymizer().fit(opened, Contrary(model, 0.95), "good")
 
 
 def bootstraps(train: Callable[..., Any], count: int, first: int) -> list[Any]:
