@@ -1,12 +1,14 @@
-"""Write the tables of differential-privacy.md, and its plot, from frontier.json.
+"""Write the tables of differential-privacy.md, its plot and its file of results from frontier.json.
 
-``tests/benchmarks/prototypes.py --json docs/explanation/frontier.json`` wrote that. Run it from the
-repository's root: ``python docs/explanation/make_frontier.py``. With ``--check`` it writes nothing,
-and fails when page or plot is not what it would write.
+``tests/benchmarks/prototypes.py --json docs/explanation/frontier.json`` measures the figures. Run
+``python docs/explanation/make_frontier.py`` from the repository's root afterwards. With ``--check``
+it writes nothing; its exit code is 1 if the page, the plot or the file shows other figures.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import sys
@@ -21,10 +23,33 @@ KEPT, PAGE, PLOT = (
     HERE / "differential-privacy.md",
     HERE.parent / "assets" / "dp-frontier.svg",
 )
+RESULTS = HERE / "differential-privacy" / "answers.csv"
+AUDITS = HERE / "differential-privacy" / "audits.csv"
+COLUMNS = {
+    "table": "table",
+    "people": "people",
+    "queries": "queries",
+    "epsilon": "epsilon",
+    "method": "method",
+    "fits": "fits",
+    "L1": "distance_to_query",
+    "L1 error": "distance_to_query_error",
+    "nn1": "distance_to_training_row",
+    "nn1 error": "distance_to_training_row_error",
+    "unseen": "share_with_unseen_pair",
+    "unseen error": "share_with_unseen_pair_error",
+    "density": "log_density",
+    "density error": "log_density_error",
+    "changed": "features_changed",
+    "singled out": "share_singled_out",
+    "outside": "share_singled_out_by_chance",
+    "fit s": "fit_cpu_s",
+    "ms/query": "cpu_ms_per_query",
+}
+"""Columns of the file of results, by the figure's name in frontier.json."""
+
 METHODS = ("histograms", "plain tree", "MST", "DPPrototypes")
-FIGURES = ("L1", "nn1", "unseen", "density")
 BETTER = {"L1": 1, "nn1": 1, "unseen": 1, "density": -1}  # -1: more is better
-USUAL = 5  # fits; others are named
 FRONTIER, OWN = "1", re.compile(r"DPPrototypes, plausibility (.*)")
 # panels in a row; a panel; where the first one begins
 ACROSS, WIDTH, HEIGHT, LEFT, TOP, ROW = 3, 250, 150, 46, 62, 226
@@ -45,81 +70,100 @@ STYLE = """
 Found = dict[str, dict[str, Any]]
 
 
-def worse(
-    cell: dict[str, dict[str, float]], errors: int = 2, fresh: dict[str, float] | None = None
-) -> list[str]:
-    """Name the figures that are worse than another method's, by more than so many standard errors
-    of the difference.
+def worse(cell: dict[str, dict[str, float]], errors: int = 2) -> list[str]:
+    """Return the figures that are worse than another method's, by more than some standard errors.
 
-    With those of fresh people, likeness that is at least theirs is enough.
+    The error is that of the difference between both methods.
     """
     mine = cell["DPPrototypes"]
     lost = []
     for other in (name for name in METHODS[:-1] if name in cell):
         for figure, sign in BETTER.items():
             error = np.hypot(mine[f"{figure} error"], cell[other][f"{figure} error"])
-            best = max(sign * cell[other][figure], sign * (fresh or {}).get(figure, -sign * np.inf))
-            if sign * mine[figure] - best > errors * error:
+            if sign * (mine[figure] - cell[other][figure]) > errors * error:
                 lost.append(f"{figure} ({other})")
     return lost
 
 
-def tables(found: Found) -> dict[str, list[str]]:
-    """Return every table of the page, by its name there."""
-    cells = [
-        (name, e, one["epsilon"][e])
-        for name, one in found.items()
-        for e in sorted(one["epsilon"], key=float)
-    ]
-    shown = [
-        "| table | ε | " + " | ".join(METHODS) + " | worse |",
-        "|" + "---|" * (len(METHODS) + 3),
-    ]
-    for name, epsilon, cell in cells:
-        said = [
-            " / ".join(f"{cell[m][f]:.3g}" for f in FIGURES) if m in cell else "–" for m in METHODS
-        ]
-        said[-1] = f"**{said[-1]}**"
-        fits = [cell[m]["fits"] if m in cell else USUAL for m in METHODS]
-        said = [
-            words if n == USUAL else f"{words} ({n})" for words, n in zip(said, fits, strict=True)
-        ]
-        shown.append(
-            f"| {name} | {epsilon} | {' | '.join(said)} | {', '.join(worse(cell)) or '–'} |"
-        )
-    real = [
-        "| table | rows | nearest training row | fresh people | ε = 1 | changed | distance to that of the row |"
-    ]
-    real.append("|" + "---|" * 7)
+def at_one(found: Found) -> list[str]:
+    """Return a table of answers at epsilon 1, beside the nearest training rows."""
+    head = ["table", "people", "distance of the nearest row", "of prototypes", "not moved"]
+    head += ["changes to the nearest row", "to prototypes"]
+    shown = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
     for name, one in found.items():
-        raw, fresh, own = one["raw"], one["fresh"], one["epsilon"]["1"]["DPPrototypes"]
-        real.append(
-            f"| {name} | {one['rows']:,} | {raw['L1']:.3g} / 0 / 0 / {raw['density']:.3g} | "
-            f"– / {fresh['nn1']:.3g} / {fresh['unseen']:.3g} / {fresh['density']:.3g} | "
-            f"{' / '.join(f'{own[f]:.3g}' for f in FIGURES)} | {own['changed']:.2f}, {raw['changed']:.2f} | "
-            f"{own['L1'] / raw['L1']:.2f} |"
-        )
-    more = [
-        "| table | ε = 1 | not moved | singled out / outside | fit s | ms a query |",
-        "|" + "---|" * 6,
-    ]
+        cell, raw = one["epsilon"]["1"], one["raw"]
+        own, unmoved = cell["DPPrototypes"], cell["DPPrototypes, not moved"]
+        cells = [name, f"{one['rows']:,}"]
+        cells += [f"{of['L1']:.2f}" for of in (raw, own, unmoved)]
+        cells += [f"{of['changed']:.1f}" for of in (raw, own)]
+        shown.append(f"| {' | '.join(cells)} |")
+    return shown
+
+
+def unseen(found: Found) -> list[str]:
+    """Return a table of how many answers have a pair of values that no training row has."""
+    epsilons = sorted(found["adult"]["epsilon"], key=float)
+    head = ["table", "people", *(f"ε = {epsilon}" for epsilon in epsilons), "new people"]
+    shown = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
     for name, one in found.items():
-        own, still = (one["epsilon"]["1"][m] for m in ("DPPrototypes", "DPPrototypes, not moved"))
-        more.append(
-            f"| {name} | {' / '.join(f'{own[f]:.3g}' for f in FIGURES)} | "
-            f"{' / '.join(f'{still[f]:.3g}' for f in FIGURES)} | {own['singled out']:.2g} / {own['outside']:.2g} | "
-            f"{own['fit s']:.2f} | {own['ms/query']:.2f} |"
-        )
+        shares = [one["epsilon"][epsilon]["DPPrototypes"]["unseen"] for epsilon in epsilons]
+        shares.append(one["fresh"]["unseen"])
+        cells = [name, f"{one['rows']:,}", *(f"{100 * share:.0f} %" for share in shares)]
+        shown.append(f"| {' | '.join(cells)} |")
+    return shown
+
+
+def audits() -> list[str]:
+    """Return a table of what audits of single mechanisms found."""
+    with AUDITS.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    shown = ["| mechanism | claimed ε | ε at least | verdict |", "|---|---:|---:|---|"]
+    for row in rows:
+        verdict = row["verdict"]
+        if verdict == "pass" and row["mechanism_is_sound"] == "no":
+            verdict = "pass, although it is broken"
+        cells = [row["mechanism"], row["claimed_epsilon"], row["epsilon_at_least"], verdict]
+        shown.append(f"| {' | '.join(cells)} |")
+    return shown
+
+
+def counted(found: Found) -> dict[str, list[str]]:
+    """Return in how many cells no other method is better, by the name of the figure."""
     judged = [
-        (found[name]["fresh"], cell) for name, epsilon, cell in cells if float(epsilon) >= 0.3
+        cell
+        for one in found.values()
+        for epsilon, cell in one["epsilon"].items()
+        if float(epsilon) >= 0.3
     ]
     of = {
-        "held": [not worse(cell) for _, cell in judged],
-        "bare": [not worse(cell, 0) for _, cell in judged],
-        "real enough": [not worse(cell, 0, fresh) for fresh, cell in judged],
+        "held": [not worse(cell) for cell in judged],
+        "bare": [not worse(cell, 0) for cell in judged],
     }
-    counted = {name: [f"{sum(each)} of {len(each)}"] for name, each in of.items()}
-    return {"real": real, "cells": shown, "more": more, **counted}
+    return {name: [f"{sum(each)} of {len(each)}"] for name, each in of.items()}
+
+
+def parts(found: Found) -> dict[str, list[str]]:
+    """Return what stands between the page's comments, by name."""
+    tables = {"at one": at_one(found), "unseen": unseen(found), "audits": audits()}
+    return tables | counted(found)
+
+
+def results(found: Found) -> str:
+    """Return all figures as CSV: one line for each table, epsilon and method."""
+    lines: list[dict[str, Any]] = []
+    for name, one in found.items():
+        about = {"table": name, "people": one["rows"], "queries": one["queries"]}
+        lines.append(about | {"method": "nearest training row"} | one["raw"])
+        lines.append(about | {"method": "new people"} | one["fresh"])
+        for epsilon in sorted(one["epsilon"], key=float):
+            for method, figures in one["epsilon"][epsilon].items():
+                lines.append(about | {"epsilon": epsilon, "method": method} | figures)
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(COLUMNS.values())
+    for line in lines:
+        writer.writerow([line.get(name, "") for name in COLUMNS])
+    return written.getvalue()
 
 
 def panel(name: str, one: dict[str, Any], left: float, top: float) -> list[str]:
@@ -181,7 +225,7 @@ def draw(found: Found) -> str:
         x += 30 + 6.1 * len(words)
     lines += [
         f'<path class="fresh" d="M{x - 4:.1f} 20 h18"/>',
-        text(x + 18, 24, "fresh people", "soft"),
+        text(x + 18, 24, "new people", "soft"),
     ]
     for i, (name, one) in enumerate(found.items()):
         lines += panel(name, one, LEFT + i % ACROSS * (WIDTH + LEFT), TOP + i // ACROSS * ROW)
@@ -210,25 +254,30 @@ def draw(found: Found) -> str:
 
 def render(page: str, found: Found) -> str:
     """Return the page with its tables between ``<!-- name -->`` and ``<!-- end -->``."""
-    for name, lines in tables(found).items():
-        middle = "" if name in ("held", "bare", "real enough") else "\n\n"
-        content = f"<!-- {name} -->{middle}{chr(10).join(lines)}{middle}<!-- end -->"
-        page = re.sub(
-            rf"<!-- {name} -->.*?<!-- end -->", lambda _, content=content: content, page, flags=re.S
-        )
+    for name, lines in parts(found).items():
+        around = "\n\n" if len(lines) > 1 else ""
+        content = "\n".join(lines)
+        filled = f"<!-- {name} -->{around}{content}{around}<!-- end -->"
+        pattern = rf"<!-- {name} -->.*?<!-- end -->"
+        if not re.search(pattern, page, re.DOTALL):
+            raise ValueError(f"the page has no place for {name!r}")
+        page = re.sub(pattern, lambda _, filled=filled: filled, page, flags=re.DOTALL)
     return page
 
 
 def main() -> int:
-    """Write page and plot, or check them."""
+    """Write page, results and plot, or check them."""
     found = json.loads(KEPT.read_text(encoding="utf-8"))
-    page, plot = render(PAGE.read_text(encoding="utf-8"), found), draw(found)
+    made = {
+        PAGE: render(PAGE.read_text(encoding="utf-8"), found),
+        RESULTS: results(found),
+        PLOT: draw(found),
+    }
     if "--check" in sys.argv[1:]:
-        return int(
-            PAGE.read_text(encoding="utf-8") != page or PLOT.read_text(encoding="utf-8") != plot
-        )
-    PAGE.write_text(page, encoding="utf-8")
-    PLOT.write_text(plot, encoding="utf-8")
+        stale = [path for path, text in made.items() if path.read_text(encoding="utf-8") != text]
+        return int(bool(stale))
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 
