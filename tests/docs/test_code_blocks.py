@@ -61,7 +61,6 @@ NOT_RUN = {
 NEEDS = {
     "README.md": "dice_ml",
     "docs/tutorials/quick-start.md": "dice_ml",
-    "docs/how-to/wrap-an-explainer.md": "nice",
     "docs/how-to/protect-on-spark.md": "pyspark",
     "docs/how-to/answer-with-prototypes.md": "opendp",
     "docs/how-to/audit-an-epsilon.md": "opendp",
@@ -86,6 +85,7 @@ SLOW = {
     "docs/how-to/choose-k-and-a-policy.md",
     "docs/how-to/protect-on-spark.md",
     "docs/how-to/serve-with-mlflow.md",
+    "docs/how-to/wrap-an-explainer.md",
     "docs/reference/cli.md",
     "docs/tutorials/quick-start.md",
 }
