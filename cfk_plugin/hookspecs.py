@@ -1,4 +1,6 @@
-"""The contract for authors of plugins, adapters and protectors; see docs/reference/hooks.md.
+"""The contract for authors of plugins, adapters and protectors.
+
+See docs/how-to/write-an-adapter.md.
 
 A plugin may add protection, never weaken it: whatever it returns is checked by host code. It runs
 inside the data holder's process and sees training rows, which it must keep out of logs, exceptions

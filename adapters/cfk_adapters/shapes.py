@@ -63,7 +63,7 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> LibrarySource | None:
             f"{refused[0][1]} of {refused[0][0]} returns no counterfactuals, and what is protected"
             " here are those: rows with another outcome. What features weigh, and rules, are left"
             " as they are. Prototypes are rows: return them from a function, or give them to"
-            " KAnonymizer.transform; see docs/how-to/wrap-other-explainers.md"
+            " KAnonymizer.transform; see docs/how-to/wrap-an-explainer.md"
         )
     return None
 

@@ -280,7 +280,7 @@ class Places:
             raise AdapterError(
                 f"columns {', '.join(unknown)} are text, and the explainer takes numbers: give"
                 " Encoded(explainer, encoder), which turns rows into what it takes and back; see"
-                " docs/how-to/wrap-other-explainers.md"
+                " docs/how-to/wrap-an-explainer.md"
             )
         coded = rows.copy()
         for name in texts:

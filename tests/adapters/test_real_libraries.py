@@ -1,7 +1,7 @@
 """Adapters for other libraries with the real ones behind them, where they are installed: they do
 not fit beside ours.
 
-Each needs an environment of its own; docs/how-to/wrap-other-explainers.md says how it is made.
+Each needs an environment of its own; docs/how-to/wrap-an-explainer.md says which.
 """
 
 from __future__ import annotations

@@ -60,8 +60,7 @@ NOT_RUN = {
 
 NEEDS = {
     "README.md": "dice_ml",
-    "docs/tutorials/protect-dice.md": "dice_ml",
-    "docs/how-to/use-nice.md": "nice",
+    "docs/tutorials/quick-start.md": "dice_ml",
     "docs/how-to/protect-on-spark.md": "pyspark",
     "docs/how-to/answer-with-prototypes.md": "opendp",
     "docs/how-to/audit-an-epsilon.md": "opendp",
@@ -86,8 +85,9 @@ SLOW = {
     "docs/how-to/choose-k-and-a-policy.md",
     "docs/how-to/protect-on-spark.md",
     "docs/how-to/serve-with-mlflow.md",
+    "docs/how-to/wrap-an-explainer.md",
     "docs/reference/cli.md",
-    "docs/tutorials/protect-dice.md",
+    "docs/tutorials/quick-start.md",
 }
 """Pages that take more than two seconds of a core."""
 

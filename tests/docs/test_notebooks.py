@@ -19,7 +19,6 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((REPOSITORY / "docs" / "notebooks").glob("*.ipynb"))
-NEEDS = {"protect-dice.ipynb": "dice_ml"}
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"}
 PARTS = ("text/plain", "text/html")  # compared; pictures differ by versions of fonts
 
@@ -67,11 +66,8 @@ def check(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_runs_and_shows_what_it_says(path: Path) -> None:
-    for library in ("nbclient", "ipykernel", NEEDS.get(path.name, "nbclient")):
-        pytest.importorskip(
-            library,
-            reason=f"{library} runs notebooks, or is what one explains; it is of [dev] or [dice]",
-        )
+    for library in ("nbclient", "ipykernel"):
+        pytest.importorskip(library, reason=f"{library} runs notebooks; it is of the extra [dev]")
     command = [sys.executable, __file__, "--check", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]

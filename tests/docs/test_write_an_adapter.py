@@ -27,7 +27,8 @@ def run(*command: str, path: list[Path], **environment: str) -> str:
 
 
 def test_page_shows_the_whole_project() -> None:
-    assert set(FILES) == {"flipper.py", "pyproject.toml", "cfk_flipper.py", "check_flipper.py"}
+    project = {"flipper.py", "pyproject.toml", "cfk_flipper.py", "check_flipper.py"}
+    assert set(FILES) == {*project, "counting.py"}
 
 
 def test_adapter_has_about_thirty_lines() -> None:
@@ -66,3 +67,15 @@ def test_project_installs_and_keeps_the_contract(tmp_path: Path) -> None:
     assert "'cfk-flipper': '0.1.0'" in run(sys.executable, "-c", loaded, path=path)
     disabled = run(sys.executable, "-c", loaded, path=path, CFK_DISABLE_PLUGINS="flipper")
     assert "cfk-flipper" not in disabled
+
+
+def test_plugin_with_hooks_prints_what_the_page_says(tmp_path: Path) -> None:
+    script = tmp_path / "counting.py"
+    script.write_text(FILES["counting.py"], encoding="utf-8")
+    (said,) = re.findall(
+        r"^`counting\.py`\n\n```python\n.*?^```\n\n```text\n(.*?)^```$",
+        PAGE.read_text(encoding="utf-8"),
+        re.M | re.S,
+    )
+    command = [sys.executable, "-W", "ignore", str(script)]
+    assert run(*command, path=[REPOSITORY, REPOSITORY / "adapters"]) == said

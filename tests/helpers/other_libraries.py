@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "wrap-other-explainers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "wrap-an-explainer.md"
 
 
 def functions() -> dict[str, Any]:
