@@ -54,7 +54,7 @@ ITEMS = [
     Item(
         GOETHALS,
         "CF-K by GRASP",
-        "docs/explanation/exact-search.md#The other methods",
+        "docs/explanation/how-it-works.md#The other methods",
         "paper/test_toy.py::test_grasp_constructs_the_region_of_the_paper",
     ),
     Item(
