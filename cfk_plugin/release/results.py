@@ -666,7 +666,7 @@ class Certificate:
         Protector and guarantee.
     not_stopped : tuple of str
         Attacks that are not stopped, by the policy and by where the search for the answer started;
-        see `docs/explanation/not-protected.md`.
+        see `docs/explanation/threat-model.md`.
     margin : float, optional
         How sure the model is of the answer: see `PrivacyPolicy`. 0 where the model has no
         probabilities to judge it by, or too few people would be left; None where the policy asks

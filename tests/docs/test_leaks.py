@@ -42,6 +42,54 @@ def test_page_is_rendered_from_its_results(make: ModuleType, found: dict[str, An
     assert "{{" not in page
 
 
+def test_csv_files_are_written_from_its_results(make: ModuleType, found: dict[str, Any]) -> None:
+    kept = {path.name: path.read_text(encoding="utf-8") for path in make.TABLES.iterdir()}
+    assert kept == make.csv_files(found), "run python docs/explanation/make_leaks.py"
+
+
+def test_guesses_are_better_than_the_baseline_only_where_people_are_singled_out(
+    make: ModuleType, found: dict[str, Any]
+) -> None:
+    for table in make.COPIED:
+        for owner in make.OWNERS:
+            report = found[f"attributes {table} {owner}"]
+            if owner == "raw":
+                few = make.of(report, "attribute_inference_singled_out")
+                assert few["main"]["low"] > few["baseline"]["high"]
+            else:
+                guess = make.of(report, "attribute_inference_linkage")
+                assert guess["main"]["low"] <= guess["baseline"]["high"]
+                if owner != "dp":
+                    assert guess["figures"]["fits_one"] == 0
+
+
+def test_confidence_finds_most_members_of_a_model_that_memorised_them(
+    make: ModuleType, found: dict[str, Any]
+) -> None:
+    reports = [report for name, report in found.items() if name.startswith("table diabetes130")]
+    area = {
+        attack: [make.of(report, attack)["main"]["value"] for report in reports]
+        for attack in make.SHOWN
+    }
+    assert [f"{value:.2f}" for value in area["membership_loss_lrt"]] == ["0.95"] * len(reports)
+    assert f"{max(area['membership_cfd'] + area['membership_cfd_lrt']):.2f}" == "0.63"
+
+
+def test_no_copy_gains_clearly_and_only_those_of_training_rows_find_members(
+    make: ModuleType, found: dict[str, Any]
+) -> None:
+    for name, report in found.items():
+        if name.startswith("extraction"):
+            gains = [result["figures"].get("gain_low") for result in report["results"]]
+            assert all(gain is None or gain <= 0 for gain in gains)
+        if name.startswith("surrogate adult"):
+            result = make.of(report, "membership_surrogate_threshold")
+            assert (result["main"]["low"] > 0.5) == (name.split()[-1] in ("raw", "reciprocal"))
+        if name.startswith("asked"):
+            result = make.of(report, "attribute_inference_surrogate")
+            assert result["main"]["low"] <= result["baseline"]["value"]
+
+
 def test_intervals_hold_their_values_and_attacks_have_controls(found: dict[str, Any]) -> None:
     for report in found.values():
         for result in report["results"]:

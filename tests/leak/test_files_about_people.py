@@ -27,7 +27,7 @@ from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.release.publication import catalogue_page
 from cfk_plugin.report.privacy_report import PrivacyReport
 
-PAGE = Path(__file__).parents[2] / "docs/explanation/not-protected.md"
+PAGE = Path(__file__).parents[2] / "docs/explanation/threat-model.md"
 KEY = b"the key of this test"
 COLUMNS = ("names", "quasi-identifiers", "private values", "who asks")
 

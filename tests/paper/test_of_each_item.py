@@ -54,7 +54,7 @@ ITEMS = [
     Item(
         GOETHALS,
         "CF-K by GRASP",
-        "docs/explanation/exact-search.md#The other methods",
+        "docs/explanation/how-it-works.md#The other methods",
         "paper/test_toy.py::test_grasp_constructs_the_region_of_the_paper",
     ),
     Item(
@@ -203,21 +203,21 @@ ITEMS = [
     Item(
         PAWELCZYK,
         "the leak of linear models grows with the number of features",
-        f"{LEAKS}#Who was trained on: linear models",
+        f"{LEAKS}#Membership: linear models",
         "audit/test_membership.py::"
         "test_the_leak_of_a_linear_model_grows_with_the_number_of_features",
     ),
     Item(
         PAWELCZYK,
         "the leak of networks",
-        f"{LEAKS}#Who was trained on: networks",
+        f"{LEAKS}#Membership: networks",
         "audit/test_membership.py::"
         "test_at_the_size_of_the_paper_leaks_grow_with_features_and_the_ratio_test_leads_at_few_alarms",
     ),
     Item(
         PAWELCZYK,
         "real tables",
-        f"{LEAKS}#Who was trained on: real tables",
+        f"{LEAKS}#Membership: real tables",
         "audit/test_membership.py::test_nobody_is_found_among_people_who_are_no_members",
     ),
     Item(

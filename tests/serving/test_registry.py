@@ -36,7 +36,7 @@ PROMISES = re.compile(
     r"(?<!k-)\banonym|de-identif|\bsafe\b|complian|guaranteed|zero risk|cannot be|GDPR|HIPAA|private by|optimal",
     re.I,
 )
-"""Words that docs/explanation/how-to-talk-about-anonymity.md has other ones for."""
+"""Words that docs/explanation/threat-model.md has other ones for."""
 
 
 @pytest.fixture(scope="module")
