@@ -65,7 +65,6 @@ NEEDS = {
     "docs/how-to/protect-on-spark.md": "pyspark",
     "docs/how-to/answer-with-prototypes.md": "opendp",
     "docs/how-to/audit-an-epsilon.md": "opendp",
-    "docs/how-to/keep-a-privacy-budget.md": "opendp",
 }
 """The library that a page explains with; its page is skipped where it is not installed."""
 
@@ -84,6 +83,7 @@ SLOW = {
     "docs/how-to/audit-linkage.md",
     "docs/how-to/audit-what-leaks.md",
     "docs/how-to/choose-k-and-a-policy.md",
+    "docs/how-to/keep-a-ledger-and-a-budget.md",
     "docs/how-to/protect-on-spark.md",
     "docs/how-to/serve-with-mlflow.md",
     "docs/reference/cli.md",
