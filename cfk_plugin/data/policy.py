@@ -185,8 +185,8 @@ class PrivacyPolicy:
         The k people of a region have the outcome with the margin, and so does every answer at its
         nearest point. Whether a query has the outcome already, and pureness, are judged without
         it. A margin needs a model with ``predict_proba``, or `threshold`; without, "auto" is none,
-        and certificates say so. It promises no share of answers that last: see the page "Answers
-        that last".
+        and certificates say so. It promises no share of answers that last: see the page "When the
+        model is trained again".
 
     Raises
     ------

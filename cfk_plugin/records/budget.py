@@ -67,7 +67,7 @@ class BudgetAccountant(HostOnly):
     -----
     Fits with (ε₁, δ₁), …, (εₙ, δₙ) are (Σε, Σδ)-differentially private together, also where one was
     chosen after looking at others; fits with Gaussian noise cost less, so more of them fit (see the
-    page "Keep a privacy budget"). They have to agree on what neighboring tables are. The first
+    page "Keep a ledger and a budget"). They have to agree on what neighboring tables are. The first
     spend puts the ceiling on record; a later accountant with a lower one lowers it for all, a
     higher one needs ``cfk budget raise``. A copy is the same accountant.
 

@@ -127,7 +127,7 @@ class Ledger(HostOnly):
     released through it, so all processes share one database. It holds keyed hashes of records and
     people, the released regions, hashes of policies, counts and times: no other value. Whoever has
     its key can test guesses of values, so keep it with the training data. See the page "Keep a
-    ledger".
+    ledger and a budget".
 
     Parameters
     ----------

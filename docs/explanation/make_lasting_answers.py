@@ -1,34 +1,53 @@
-"""Write the tables of lasting-answers.md from lasting-answers.json.
+"""Write the survival of answers, from lasting-answers.json, to the page that reports it.
 
 ``tests/benchmarks/survival.py --json docs/explanation/lasting-answers.json`` measured the figures.
-Run ``python docs/explanation/make_lasting_answers.py`` from the repository's root afterwards. With
-``--check`` it writes nothing, and its exit code says whether the page has other figures.
+Run ``python docs/explanation/make_lasting_answers.py`` from the repository's root afterwards. It
+writes a small table to ``docs/how-to/when-the-model-is-trained-again.md``, and every figure to
+``survival.csv`` in the folder of that name. With ``--check`` it writes nothing, and its exit code
+says whether one of the files has other figures.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import geometric_mean, mean
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "lasting-answers.json"
-PAGE = HERE / "lasting-answers.md"
+PAGE = HERE.parent / "how-to" / "when-the-model-is-trained-again.md"
+CSV = PAGE.with_suffix("") / "survival.csv"
 
 TABLES = ("heart", "hospital", "german", "adult", "informs", "cmc")
 MODELS = {"forest": "forest", "boosting": "boosting", "logistic": "logistic regression"}
 METHODS = {
-    "nearest": "nearest row",
+    "nearest": "nearest training row",
     "NICE": "NICE",
-    "DiCE-random": "DiCE, random",
-    "DiCE-genetic": "DiCE, genetic",
-    "margin-0": "`margin=0`",
-    "default": "default",
-    "later": "`later=`",
+    "DiCE-random": "DiCE, random search",
+    "DiCE-genetic": "DiCE, genetic search",
+    "margin-0": "catalogue, `margin=0`",
+    "default": "catalogue, default",
+    "later": "catalogue, `later=`",
 }
+COLUMNS = {
+    "people": "people",
+    "answered": "answered_share",
+    "true": "accepted_by_explained_model_share",
+    "survival": "survival_share",
+    "survival_all": "survives_all_later_models_share",
+    "distance": "distance_relative_to_nearest_training_row",
+    "changes_mean": "changes_mean",
+    "changes_median": "changes_median",
+    "many_changes": "more_than_four_changes_share",
+    "margin": "margin",
+    "seconds": "seconds",
+}
+"""Names of a method's figures: in the JSON, and in the CSV."""
 
 # figures of a method on a table with a model, by their name in the JSON
 Figures = dict[str, Any]
@@ -46,23 +65,19 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def survival_cell(figures: Figures | None) -> str:
-    """Return survival and distance, and the margin where there is one."""
-    if figures is None:
-        return "–"
-    cell = f"{percent(figures['survival'])} at {figures['distance']:.2f}"
-    if figures["margin"] is None:
-        return cell
-    return f"{cell}, m = {figures['margin']:.2f}"
-
-
-def mean_cell(every: Sequence[Figures]) -> str:
-    """Return mean survival and the geometric mean of distances, if all tables are known."""
+def survival_cell(every: list[Figures]) -> str:
+    """Return mean and least survival, if all tables are known."""
     if len(every) < len(TABLES):
         return "–"
-    survival = mean(figures["survival"] for figures in every)
-    distance = geometric_mean(figures["distance"] for figures in every)
-    return f"{percent(survival)} at {distance:.2f}"
+    shares = [figures["survival"] for figures in every]
+    return f"{percent(mean(shares))} ({percent(min(shares))})"
+
+
+def distance_cell(every: list[Figures]) -> str:
+    """Return the geometric mean of distances, if all tables are known."""
+    if len(every) < len(TABLES):
+        return "–"
+    return f"{geometric_mean(figures['distance'] for figures in every):.2f}"
 
 
 def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
@@ -71,71 +86,49 @@ def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
     return lines + [f"| {' | '.join(row)} |" for row in rows]
 
 
-def by_table(kept: Kept, model: str) -> list[str]:
-    """Return survival and distance of every method on every table with one kind of model."""
-    rows = []
-    for table in TABLES:
-        cells = [survival_cell(kept.get(f"{table} {model} {method}")) for method in METHODS]
-        rows.append([table, *cells])
-    rows.append(["mean", *(mean_cell(of_tables(kept, model, method)) for method in METHODS)])
-    return markdown(["table", *METHODS.values()], rows)
-
-
-def by_model(kept: Kept) -> list[str]:
-    """Return the mean and the least survival of every method with every kind of model."""
+def table(kept: Kept) -> list[str]:
+    """Return the table of the page: survival for each kind of model, and distance with forests."""
     rows = []
     for method, title in METHODS.items():
-        cells = []
-        for model in MODELS:
-            every = of_tables(kept, model, method)
-            cell = mean_cell(every)
-            if cell != "–":
-                least = min(figures["survival"] for figures in every)
-                cell = f"{cell}, least {percent(least)}"
-            cells.append(cell)
-        rows.append([title, *cells])
-    return markdown(["answers", *MODELS.values()], rows)
-
-
-def changes(kept: Kept) -> list[str]:
-    """Return how many features the answers ask to change, over all tables with forests."""
-    rows = []
-    for method, title in METHODS.items():
-        every = of_tables(kept, "forest", method)
-        if len(every) < len(TABLES):
-            rows.append([title, "–", "–", "–"])
-            continue
-        average = mean(figures["changes_mean"] for figures in every)
-        largest = max(figures["changes_median"] for figures in every)
-        many = mean(figures["many_changes"] for figures in every)
-        rows.append([title, f"{average:.1f}", f"{largest:g}", percent(many)])
-    head = ["answers", "changes, mean", "largest median of a table", "more than four changes"]
-    return markdown(head, rows)
-
-
-def tables(kept: Kept) -> dict[str, list[str]]:
-    """Return every table of the page, by its name there."""
-    return {"forests": by_table(kept, "forest"), "models": by_model(kept), "changes": changes(kept)}
+        cells = [survival_cell(of_tables(kept, model, method)) for model in MODELS]
+        rows.append([title, *cells, distance_cell(of_tables(kept, "forest", method))])
+    return markdown(["answers", *MODELS.values(), "distance (forest)"], rows)
 
 
 def render(page: str, kept: Kept) -> str:
-    """Return the page with its tables between ``<!-- name -->`` and ``<!-- end -->``."""
-    for name, lines in tables(kept).items():
-        before, _, rest = page.partition(f"<!-- {name} -->\n")
-        after = rest.partition("<!-- end -->")[2]
-        content = "\n".join(lines)
-        page = f"{before}<!-- {name} -->\n\n{content}\n\n<!-- end -->{after}"
-    return page
+    """Return the page with its table between ``<!-- survival -->`` and ``<!-- end -->``."""
+    before, _, rest = page.partition("<!-- survival -->\n")
+    after = rest.partition("<!-- end -->")[2]
+    content = "\n".join(table(kept))
+    return f"{before}<!-- survival -->\n\n{content}\n\n<!-- end -->{after}"
+
+
+def render_csv(kept: Kept) -> str:
+    """Return every figure as CSV, one row for each table, kind of model and method."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["table", "model", "answers", *COLUMNS.values()])
+    for name in TABLES:
+        for model in MODELS:
+            for method in METHODS:
+                figures = kept.get(f"{name} {model} {method}")
+                if figures is None:
+                    continue
+                lines.writerow([name, model, method, *(figures[column] for column in COLUMNS)])
+    return text.getvalue()
 
 
 def main() -> int:
-    """Write the page, or check it."""
+    """Write page and CSV, or check them."""
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
     page = PAGE.read_text(encoding="utf-8")
-    rendered = render(page, kept)
+    rendered, rendered_csv = render(page, kept), render_csv(kept)
     if "--check" in sys.argv[1:]:
-        return int(page != rendered)
+        is_kept = page == rendered and CSV.read_text(encoding="utf-8") == rendered_csv
+        return 0 if is_kept else 1
     PAGE.write_text(rendered, encoding="utf-8")
+    CSV.parent.mkdir(exist_ok=True)
+    CSV.write_text(rendered_csv, encoding="utf-8")
     return 0
 
 

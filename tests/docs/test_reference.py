@@ -33,7 +33,7 @@ from cfk_plugin import (
     metrics,
 )
 from cfk_plugin.data.formats import schemas
-from cfk_plugin.release.results import WITHHOLDING_REASONS
+from cfk_plugin.release.results import TEXT_FOR_CUSTOMER, WITHHOLDING_REASONS
 from public_api import FORMATS
 
 pytestmark = pytest.mark.full_search
@@ -44,6 +44,7 @@ PAGES = [*REPOSITORY.glob("*.md"), REPOSITORY / "adapters" / "README.md", *DOCS.
 NAMES = [path.relative_to(REPOSITORY).as_posix() for path in PAGES]
 HOOKS = {name: hook for name, hook in vars(hookspecs).items() if hasattr(hook, "cfk_plugin_spec")}
 
+ENGLISH = json.loads((files("cfk_plugin") / "languages" / "en.json").read_text("utf-8"))
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"\[(?:[^\]]*)\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.M)
@@ -202,8 +203,17 @@ def test_every_field_of_a_certificate_of_prototypes_is_described() -> None:
 def test_every_error_and_reason_is_listed() -> None:
     kinds = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
     raised = {name for name, kind in kinds.items() if issubclass(kind, Exception)}
-    listed = set(re.findall(r"^\| `(\w+)` \|", page("errors.md"), re.M))
-    assert listed == raised | set(WITHHOLDING_REASONS)
+    withheld = (DOCS / "how-to" / "why-was-this-withheld.md").read_text(encoding="utf-8")
+    assert listed(page("errors.md")) == sorted(raised)
+    assert listed(withheld) == sorted(WITHHOLDING_REASONS)
+    for text in (TEXT_FOR_CUSTOMER[reason] for reason in WITHHOLDING_REASONS):
+        sentence = ENGLISH["withheld"][text].partition("{")[0]
+        assert sentence.removesuffix(".") in " ".join(withheld.split()), text
+
+
+def listed(text: str) -> list[str]:
+    """Return the names that the first column of a page's tables has, sorted."""
+    return sorted(re.findall(r"^\| `(\w+)` \|", text, re.M))
 
 
 def test_json_page_names_every_key_and_its_examples_are_valid() -> None:

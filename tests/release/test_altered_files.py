@@ -509,19 +509,20 @@ def row_of_the_documentation(altered: Altered) -> str | None:
     """Name the row of the table in verify-a-release.md that says so; None if there is none."""
     within = altered.path[2:3]
     if altered.how in ("taken out", "repeated", "reordered"):
-        return "which entries are there, with their number corrected"
+        return "entries were removed, repeated or reordered, and their number corrected"
     if within == ("released",) or altered.how == "private values":
-        return "a private value that the policy allows in its place"
+        return "a private value was replaced by another that the policy allows"
     if within == ("certificate",) and altered.how == "value":
         return (
-            "how a date, a flag or a code of a category is spelled, and figures beyond nine digits"
+            "a date, flag or category was spelled in another way, or a digit after the ninth was"
+            " changed"
         )
     if within == ("unchanged",):
-        return "which private values are the query's own"
+        return "which private values are marked as the query's own"
     if altered.path[3:4] == ("not_stopped",):
         return "whether query steering is listed as not stopped"
     if within in (("reason",), ("columns",)):
-        return "why an explanation was withheld"
+        return "the reason why an explanation was withheld"
     return None
 
 
