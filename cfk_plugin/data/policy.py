@@ -121,7 +121,7 @@ class PrivacyPolicy:
 
     Every policy protects against an adversary who knows everybody's quasi-identifiers and links a
     released region to people. Against whom else k holds is its guarantee; `NOT_STOPPED` lists what
-    that does not stop. See the page "Choose k and a policy".
+    that does not stop. See the page "Choose a policy".
 
     Parameters
     ----------

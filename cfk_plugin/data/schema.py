@@ -663,7 +663,7 @@ class Schema:
     ) -> Schema:
         """Declare the roles; kinds that are not declared follow from the dtypes.
 
-        See the page "Describe your data".
+        See the page "Describe your data and your model".
 
         Numbers and dates, also days as ISO text, are numeric, the rest is nominal. With `nullable`,
         columns with `bounds`, `bins` or `whole` are numeric whatever their dtype.
@@ -718,7 +718,7 @@ class Schema:
             A text with ``{}`` for the value, ``{"loans": "{} open {loan|loans}"}``, or a mapping of
             value to words, ``{"account": {"A14": "no current account"}}``.
         language : str, path or mapping
-            ``"en"``, ``"de"``, or a file of your own; see the page "Say it in words".
+            ``"en"``, ``"de"``, or a file of your own; see the page "Put answers into words".
 
         Warns
         -----

@@ -80,6 +80,7 @@ SLOW = {
     "docs/how-to/audit-an-epsilon.md",
     "docs/how-to/audit-linkage.md",
     "docs/how-to/audit-what-leaks.md",
+    "docs/how-to/choose-a-policy.md",
     "docs/how-to/choose-k-and-a-policy.md",
     "docs/how-to/keep-a-ledger-and-a-budget.md",
     "docs/how-to/protect-on-spark.md",
