@@ -85,6 +85,7 @@ SLOW = {
     "docs/how-to/audit-linkage.md",
     "docs/how-to/audit-what-leaks.md",
     "docs/how-to/choose-k-and-a-policy.md",
+    "docs/how-to/log-to-mlflow.md",
     "docs/how-to/protect-on-spark.md",
     "docs/how-to/serve-with-mlflow.md",
     "docs/reference/cli.md",
