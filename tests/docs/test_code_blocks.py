@@ -53,6 +53,7 @@ NOT_RUN = {
     "cfk demo": "run by tests/cli/test_demo.py",
     "models:/": "needs a model registry",
     "mlflow models serve": "run by tests/serving/test_servers.py",
+    "cfk serve": "runs until it is told to end; see tests/serving/test_servers.py",
     "curl ": "asks a server; see tests/serving/test_servers.py",
     "uvicorn app:make": "run by tests/serving/test_several_processes.py",
 }
@@ -83,6 +84,7 @@ SLOW = {
     "docs/how-to/choose-a-policy.md",
     "docs/how-to/choose-k-and-a-policy.md",
     "docs/how-to/keep-a-ledger-and-a-budget.md",
+    "docs/how-to/log-to-mlflow.md",
     "docs/how-to/protect-on-spark.md",
     "docs/how-to/serve-with-mlflow.md",
     "docs/how-to/wrap-an-explainer.md",
@@ -143,7 +145,7 @@ def end_tracking() -> None:
 def run_console(page: str, block: Block, namespace: dict[str, Any]) -> str:
     end_tracking()
     said = ""
-    for line in block.text.splitlines():
+    for line in block.text.replace("\\\n", "").splitlines():
         if not line.strip() or any(part in line for part in NOT_RUN):
             continue
         words = shlex.split(line, comments=True)
@@ -175,7 +177,7 @@ def run_yaml(page: str, block: Block, namespace: dict[str, Any]) -> str:
 def run_ini(page: str, block: Block, namespace: dict[str, Any]) -> str:
     """Read a unit of systemd; the options of its command are those of the command line."""
     unit = configparser.ConfigParser(interpolation=None, strict=False)  # LoadCredential is repeated
-    unit.read_string(block.text)
+    unit.read_string(block.text.replace("\\\n", ""))
     words = shlex.split(unit["Service"]["ExecStart"])
     name = words[words.index("/opt/cfk/bin/cfk") + 1]
     said = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "300"}).output

@@ -1,4 +1,4 @@
-"""Several worker processes of uvicorn, started as docs/how-to/operate-a-server.md says."""
+"""Several worker processes of uvicorn, started as docs/how-to/serve-with-mlflow.md says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from model_server import accepts, free_port, patients
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "operate-a-server.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve-with-mlflow.md"
 TOKEN = "a-token-of-this-test-of-workers"
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
 QUERY = {"dataframe_records": [{"age": 30, "pay": 1_000_500}]}
@@ -42,7 +42,7 @@ def application_of_the_page() -> str:
 
 def command_of_the_page(port: int) -> list[str]:
     """Return the page's command that starts uvicorn, with fewer workers, on this machine alone."""
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    lines = PAGE.read_text(encoding="utf-8").replace("\\\n", "").splitlines()
     (line,) = (line for line in lines if line.startswith("uvicorn app:make"))
     words = shlex.split(line)
     words[words.index("--workers") + 1] = str(N_WORKERS)
