@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 PAGES = sorted(path.relative_to(REPOSITORY).as_posix() for path in DOCS.rglob("*.md"))
 WIDEST_CODE = 88
-CODE = re.compile(r"^```(?:python|console|sh|json|yaml|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```(?:python|console|sh|yaml|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def text_of(page: str) -> str:
