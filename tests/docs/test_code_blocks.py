@@ -64,7 +64,6 @@ NEEDS = {
     "docs/how-to/use-nice.md": "nice",
     "docs/how-to/protect-on-spark.md": "pyspark",
     "docs/how-to/answer-with-prototypes.md": "opendp",
-    "docs/how-to/audit-an-epsilon.md": "opendp",
     "docs/how-to/keep-a-privacy-budget.md": "opendp",
 }
 """The library that a page explains with; its page is skipped where it is not installed."""
@@ -80,9 +79,7 @@ SLOW = {
     "docs/explanation/compared.md",
     "docs/explanation/lasting-answers.md",
     "docs/how-to/answer-from-a-catalogue.md",
-    "docs/how-to/audit-an-epsilon.md",
-    "docs/how-to/audit-linkage.md",
-    "docs/how-to/audit-what-leaks.md",
+    "docs/how-to/audit-a-release.md",
     "docs/how-to/choose-k-and-a-policy.md",
     "docs/how-to/protect-on-spark.md",
     "docs/how-to/serve-with-mlflow.md",
