@@ -69,11 +69,6 @@ All intervals are two-sided at 95 % unless another level is given. An `Estimate`
   with the Clopper–Pearson ends l. It is not valid if the threshold was chosen on the same people.
 """
 
-REFERENCES = """\
-## Sources
-
-"""
-
 GROUPS = {
     "Checks": """\
 A check compares a figure with a threshold. It gives *pass*, *review* (a person has to decide) or *fail*, or *not measured*
@@ -108,7 +103,7 @@ AUTHORS = re.compile(rf"((?:{NAME}, )+{NAME}) \((\d{{4}})\)")
 
 
 def cited(source: str) -> str:
-    """Return a source with the first author only; the page lists all of them at its end."""
+    """Return a source with the first author only, of three or more."""
 
     def shortened(found: re.Match[str]) -> str:
         first, *others = found[1].split(", ")
@@ -188,13 +183,13 @@ SHARED = ("range", "direction", "source", "does_not_say")
 
 def metrics_page() -> str:
     """Return metrics.md."""
-    parts, sources = [METRICS], set()
+    parts = [METRICS]
     for title, entries in load("definitions").items():
         parts.append(f"## {title}\n")
         if title in GROUPS:
             parts.append(GROUPS[title])
         first_with: dict[tuple[str, ...], str] = {}
-        named: set[str] = set()
+        named: set[str] = set()  # sources that the group has named
         for name, entry in entries.items():
             shared = tuple(entry[part] for part in SHARED)
             like = first_with.get(shared)
@@ -204,9 +199,7 @@ def metrics_page() -> str:
             has_source = source not in named and not source.startswith(PLAIN)
             named.add(source)
             parts.append(described(name, entry, like, formula, has_source=has_source))
-            sources |= {found[0] for found in AUTHORS.finditer(entry["source"])}
-    references = "".join(f"* {source}\n" for source in sorted(sources))
-    return "\n".join([*parts, INTERVALS, REFERENCES + references])
+    return "\n".join([*parts, INTERVALS])
 
 
 def controls_page() -> str:
