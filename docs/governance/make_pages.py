@@ -4,7 +4,9 @@ compares instead.
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,38 +17,68 @@ HERE = Path(__file__).resolve().parent
 METRICS_PAGE = HERE.parent / "reference" / "metrics.md"
 CONTROLS_PAGE = HERE / "controls.md"
 
+WIDTH = 120
+
 METRICS = """\
 # Metrics
 
-What every figure, check, attack and chart is, which direction is better, where it comes from, and what it does not
-say. The JSON of a privacy report has the same texts for what is in it, annex B the formulas of the main ones. Attacks
-are described in detail under [audits](audits.md).
+*For a reader who has a figure in front of them: what does it measure, which direction is better, and what does it not
+say?*
 
-*Where* names what holds a figure. Functions are in `cfk_plugin.metrics` unless said otherwise, and can be used alone, on
-plain inputs. The summary is `Explanations.summary()`, which is over the explanations of one call; a report is over those
-of the logged runs. A `Certificate` and, for the data holder, a `RegionRecount` have the figures of one release.
+Search this page for the name of the figure, as the code, the run or the report spells it (`k_min`). If you do not know
+the name, start here:
+
+| Question | Figure |
+|---|---|
+| How many people could an explanation be about? | [k_min](#k_min) |
+| How many remain for the strongest attacker that was counted? | [k_worst_min](#k_worst_min) |
+| How often does the advice work? | [pureness_mean](#pureness_mean), [true_rate](#true_rate) |
+| How vague is the advice? | [ncp_mean](#ncp_mean) |
+| How many requests get no explanation? | [withheld_rate](#withheld_rate) |
+| Does the explainer copy training rows? | [native_rate](#native_rate) |
+| Do answers survive a new model? | [still_true](#still_true) |
+| What does a check of a report mean? | [Checks](#checks) |
+
+Every entry has its formula, its direction and range, and what it does not say. *Where* names the code that returns the
+figure. Functions are in `cfk_plugin.metrics` unless the entry says otherwise. *The summary* is
+`Explanations.summary()`, over the explanations of one call. A report uses the same formulas over the logged runs. A
+`Certificate` holds the figures of one release, and a `RegionRecount` those that only the data holder may see. An entry
+without a source is a plain count, a definition of this package, or has the source of an entry above it.
 
 Signs: *D* is the training population with rows x_i, *Q* its quasi-identifiers, *f* the model, *c\\** the desired
-outcome. A release *r* is a region *R* (one range or set per quasi-identifier) with released private values s_r; *E(r)*
-are the people of *D* whose quasi-identifiers are in *R*, counted as distinct people where a subject key is declared. They
-are counted in the region that is released, not among the rows that a search happened to use. All statements are relative
-to this population and these quasi-identifiers.
+outcome. A release *r* is a region *R* (one range or set per quasi-identifier) with released private values s_r. *E(r)*
+are the people of *D* whose quasi-identifiers are in *R*, counted as distinct people if a subject key is declared. Every
+statement holds for this population and these quasi-identifiers.
 """
 
 INTERVALS = """\
 ## Intervals
 
-| | Formula | Used for | Does not say |
-|---|---|---|---|
-| Clopper–Pearson | Beta quantiles; without failures (α/2)^(1/m) | sampled pureness | anything when draws are not random; conservative without replacement |
-| Wilson | (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n) | attack rates, shares withheld | exact coverage |
-| Percentile bootstrap | quantiles of the statistic over resamples | means, groups | much, for samples of a few values |
-| Area under a ROC curve | the outer ends of DeLong's, on the logit scale, and Newcombe's method 5 | [membership](audits.md#membership) | anything of other trainings |
-| Balanced accuracy | p ± √((p₁ − l₁)² + (p₂ − l₂)²) / 2, l the Clopper–Pearson ends | [membership](audits.md#membership) | anything where the threshold was chosen on the same people |
+All intervals are two-sided at 95 % unless another level is given. An `Estimate` is a figure with its interval: `value`,
+`low`, `high`, and `n`, the number of cases.
 
-All are two-sided at 95 % unless given, and made by `clopper_pearson`, `wilson`, `bootstrap`, `auc_interval` and
-`balanced_interval`. An `Estimate` is a figure with its interval: `value`, `low`, `high`, and `n`, the number of cases.
+* **Clopper–Pearson**, `clopper_pearson`, for sampled pureness: quantiles of the beta distribution. Without a failure in
+  m draws, the lower end is (α/2)^(1/m). It is wider than necessary for draws without replacement.
+* **Wilson**, `wilson`, for attack rates and shares withheld: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n). Its
+  coverage is approximate.
+* **Percentile bootstrap**, `bootstrap`, for means and groups: quantiles of the figure over resamples. It says little for
+  samples of a few values.
+* **Area under a ROC curve**, `auc_interval`, for [membership](audits.md#membership): the outer ends of DeLong's interval
+  on the logit scale and Newcombe's method 5. It does not cover other trainings.
+* **Balanced accuracy**, `balanced_interval`, for [membership](audits.md#membership): p ± √((p₁ − l₁)² + (p₂ − l₂)²) / 2,
+  with the Clopper–Pearson ends l. It is not valid if the threshold was chosen on the same people.
 """
+
+GROUPS = {
+    "Checks": """\
+A check compares a figure with a threshold. It gives *pass*, *review* (a person has to decide) or *fail*, or *not measured*
+if there is nothing to judge. A figure and a check with the same name, such as `k_min`, share one entry above.
+""",
+    "Attacks": """\
+[Audits](audits.md) describes what each attacker knows and does. Here are the success rates that reports show.
+""",
+}
+"""Group to the paragraph below its heading."""
 
 CONTROLS = """\
 # Control map
@@ -65,29 +97,85 @@ def escaped(text: str) -> str:
     return text.replace("|", r"\|").replace("*", r"\*")
 
 
-def described(name: str, entry: Mapping[str, str], like: str | None, formula: str) -> str:
-    """Return one definition as a heading, a table and remarks.
+NAME = r"[^\W\d_]+(?: [A-Z][^\W\d_]+)?"
+AUTHORS = re.compile(rf"((?:{NAME}, )+{NAME}) \((\d{{4}})\)")
+"""The authors and the year of a publication with two authors or more."""
+
+
+def cited(source: str) -> str:
+    """Return a source with the first author only, of three or more."""
+
+    def shortened(found: re.Match[str]) -> str:
+        first, *others = found[1].split(", ")
+        return found[0] if len(others) == 1 else f"{first} and others ({found[2]})"
+
+    return AUTHORS.sub(shortened, source)
+
+
+PLAIN = ("count ", "counted ", "own definition")
+"""Beginnings of sources that the page says once, in its first lines."""
+
+
+def described(
+    name: str, entry: Mapping[str, str], like: str | None, formula: str, *, has_source: bool
+) -> str:
+    """Return one definition as a heading, a list and remarks.
 
     `like` is the name of an earlier entry, with that `formula`, from which this one differs in
-    name or formula alone.
+    name or formula alone. `has_source` is false if an earlier entry of the group has the source.
     """
-    rows = {"Name": entry["name"]}
-    if like is None or entry["formula"] != formula:
-        rows["Formula"] = entry["formula"]
-    if like is None:
-        rows["Range, direction"] = f"{entry['range']}; {entry['direction']}"
-        rows["Source"] = entry["source"]
-    if "where" in entry:
-        rows["Where"] = entry["where"]
-    if like is None:
-        rows["Does not say"] = entry["does_not_say"]
+    is_check = entry["formula"].startswith("pass: ")
+    lines = [f"### {name}", ""]
+    title = entry["name"]
+    if like is not None and entry["formula"] == formula:
+        return "\n".join([*lines, f"**{title}**: as [{like}](#{like}).", ""])
+    if is_check:
+        lines += [f"**{title}**", ""]
+        lines += [
+            "* *{}*: {}.".format(*part.split(": ", 1)) for part in STATUS.split(entry["formula"])
+        ]
     else:
-        rows["Otherwise"] = f"as [{like}](#{like})"
-    lines = [f"### {name}", "", "| | |", "|---|---|"]
-    lines += [f"| {title} | {escaped(text)} |" for title, text in rows.items()]
+        lines += [f"**{title}**: {spelled(entry['formula'])}.", ""]
+    if like is not None:
+        lines += [f"* Otherwise as [{like}](#{like})."]
+    else:
+        if not is_check:
+            lines += [f"* {sentence(spelled(entry['direction']))} ({spelled(entry['range'])})."]
+        lines += [f"* *Does not say* {spelled(entry['does_not_say'])}"]
+    if "where" in entry:
+        lines += [f"* *Where:* {entry['where']}."]
+    if has_source:
+        lines += [f"* *Source:* {spelled(cited(entry['source']))}."]
     if "remarks" in entry:
         lines += ["", entry["remarks"].rstrip()]
-    return "\n".join(lines) + "\n"
+    return "\n".join(wrapped(line) for line in lines) + "\n"
+
+
+STATUS = re.compile(r"; (?=(?:review|fail): )")
+
+
+def spelled(text: str) -> str:
+    """Return a text in which no sign means anything to Markdown."""
+    return text.replace("*", r"\*")
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital letter."""
+    return text[0].upper() + text[1:]
+
+
+def wrapped(line: str) -> str:
+    """Return a line, broken where it is too long to read in an editor."""
+    if len(line) <= WIDTH or "\n" in line:
+        return line
+    indent = "  " if line.startswith("* ") else ""
+    return textwrap.fill(
+        line,
+        WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 SHARED = ("range", "direction", "source", "does_not_say")
@@ -98,13 +186,19 @@ def metrics_page() -> str:
     parts = [METRICS]
     for title, entries in load("definitions").items():
         parts.append(f"## {title}\n")
+        if title in GROUPS:
+            parts.append(GROUPS[title])
         first_with: dict[tuple[str, ...], str] = {}
+        named: set[str] = set()  # sources that the group has named
         for name, entry in entries.items():
             shared = tuple(entry[part] for part in SHARED)
             like = first_with.get(shared)
             first_with.setdefault(shared, name)
             formula = "" if like is None else entries[like]["formula"]
-            parts.append(described(name, entry, like, formula))
+            source = entry["source"]
+            has_source = source not in named and not source.startswith(PLAIN)
+            named.add(source)
+            parts.append(described(name, entry, like, formula, has_source=has_source))
     return "\n".join([*parts, INTERVALS])
 
 

@@ -64,7 +64,6 @@ NEEDS = {
     "docs/tutorials/quick-start.md": "dice_ml",
     "docs/how-to/protect-on-spark.md": "pyspark",
     "docs/how-to/answer-with-prototypes.md": "opendp",
-    "docs/how-to/audit-an-epsilon.md": "opendp",
 }
 """The library that a page explains with; its page is skipped where it is not installed."""
 
@@ -78,11 +77,8 @@ OWN_PROCESS = {
 SLOW = {
     "docs/explanation/compared.md",
     "docs/how-to/answer-from-a-catalogue.md",
-    "docs/how-to/audit-an-epsilon.md",
-    "docs/how-to/audit-linkage.md",
-    "docs/how-to/audit-what-leaks.md",
+    "docs/how-to/audit-a-release.md",
     "docs/how-to/choose-a-policy.md",
-    "docs/how-to/choose-k-and-a-policy.md",
     "docs/how-to/keep-a-ledger-and-a-budget.md",
     "docs/how-to/log-to-mlflow.md",
     "docs/how-to/protect-on-spark.md",

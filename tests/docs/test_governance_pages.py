@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cfk_plugin.data.policy import PRESETS
+from cfk_plugin.report.data import load
 from cfk_plugin.report.inputs import HumanInputs, thresholds
 
 pytestmark = pytest.mark.full_search
@@ -24,13 +25,29 @@ def test_page_is_current(path):
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
 def test_tables_have_as_many_cells_as_columns(path):
-    rows = [line for line in WRITTEN[path].splitlines() if line.startswith("|")]
-    assert len(rows) > 20
-    # The tables of metrics.md have two columns, but for the last, of intervals, which has four.
-    *others, intervals = re.findall(r"(?:^\|.*\n)+", WRITTEN[path], re.M)
-    sizes = {"metrics.md": (3, 5), "controls.md": (7, 7)}[path.name]
-    for table, size in [*((table, sizes[0]) for table in others), (intervals, sizes[1])]:
-        assert {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()} == {size}
+    (table,) = re.findall(r"(?:^\|.*\n)+", WRITTEN[path], re.M)
+    size = {"metrics.md": 3, "controls.md": 7}[path.name]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()} == {size}
+
+
+def test_every_definition_is_on_the_page_with_all_its_parts_or_names_the_one_that_has_them():
+    (page,) = [text for path, text in WRITTEN.items() if path.name == "metrics.md"]
+    found = re.findall(r"^### (\w+)\n(.*?)(?=^#{2,3} )", page, re.M | re.S)
+    told = {name: re.sub(r"\s+", " ", text).replace("\\*", "*") for name, text in found}
+    definitions = {
+        name: entry for group in load("definitions").values() for name, entry in group.items()
+    }
+    assert list(told) == list(definitions)
+    for name, entry in definitions.items():
+        assert f"**{entry['name']}**" in told[name]
+        like = re.search(r"as \[(\w+)\]", told[name])
+        shared = entry if like is None else definitions[like[1]]
+        assert shared["does_not_say"] == entry["does_not_say"], name
+        assert shared["direction"] == entry["direction"], name
+        if like is None:
+            assert f"*Does not say* {entry['does_not_say']}" in told[name], name
+        for part in re.split(r"(?:^|; )(?:pass|review|fail): ", entry["formula"]):
+            assert part in told[name] or shared["formula"] == entry["formula"], name
 
 
 def test_index_names_the_thresholds_that_are_used():
