@@ -458,7 +458,7 @@ class ReportData:
     limits: Annotated[tuple[str, ...], Field(min_length=1)]
     open_questions: tuple[OpenQuestion, ...]
     sign_off: tuple[Signature, ...]
-    # by control: requires, section, status, verified, checked_on
+    # by control: requires, section, status, verified, checked_on, source
     controls: tuple[dict[str, str], ...]
     environment: Environment
     runs: tuple[RunLine, ...]  # empty in the external edition, as the next
