@@ -51,12 +51,24 @@ All are two-sided at 95 % unless given, and made by `clopper_pearson`, `wilson`,
 CONTROLS = """\
 # Control map
 
-Which rules and standards ask for something that a privacy report holds, and where it stands there; the JSON of
-each report has the same. **This is no legal advice, and no claim that a rule is met.** Rules change: every entry says
-how it was looked up and when. Have counsel check what you rely on.
+*For a data protection officer or an auditor: which section of a privacy report helps with which rule or standard?*
 
-*Verified*: "text" means that the rule itself or an official page was read; "secondary sources" that notes about it
-were; "recalled" that it was written down from memory.
+Each row names a rule or a standard, what it asks for, and the sections of the [privacy report](index.md) that help to answer
+it. The JSON of every report holds the same rows under `controls`.
+
+**This is not legal advice, and it does not claim that a rule is met.** Rules change. Have counsel check every row that you
+rely on.
+
+The last column says how and when the row was checked, and links to a source:
+
+* *text*: the rule itself or an official page was read.
+* *abstract*: the abstract of a standard was read, not the standard.
+* *secondary sources*: notes about the rule were read, such as those of law firms.
+* *recalled*: the row was written from memory.
+
+A report says how many rows were checked more than a year before its own date. `python docs/governance/check_dates.py` says
+the same for today. To correct a row, edit `cfk_plugin/report/texts/controls.yaml`, set its `checked_on`, and run
+`python docs/governance/make_pages.py`.
 """
 
 
@@ -110,19 +122,18 @@ def metrics_page() -> str:
 
 def controls_page() -> str:
     """Return controls.md."""
-    titles = {
-        "control": "Control",
-        "requires": "Asks for",
-        "section": "Section",
-        "status": "Status of its text",
-        "verified": "Verified",
-        "checked_on": "Checked",
-    }
-    rows = [[escaped(entry[key]) for key in titles] for entry in controls()]
-    lines = [
-        f"| {' | '.join(cells)} |"
-        for cells in (list(titles.values()), ["---"] * len(titles), *rows)
+    titles = ["Rule or standard", "It asks for", "Section", "Status", "Checked"]
+    rows = [
+        [
+            escaped(entry["control"]),
+            escaped(entry["requires"]),
+            entry["section"],
+            escaped(entry["status"]),
+            f"[{entry['verified']}]({entry['source']}), {entry['checked_on']}",
+        ]
+        for entry in controls()
     ]
+    lines = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows)]
     return CONTROLS + "\n" + "\n".join(lines) + "\n"
 
 
