@@ -372,7 +372,7 @@ def _dp(dp: Mapping[str, Any]) -> Rows:
         "Unit of privacy": dp["unit"],
         "Neighbouring tables": dp["neighbours"],
         "Mechanism and accountant": dp["mechanism"],
-        "What may be known of the model": dp["model_access"],
+        "What recipients may know of the model": dp["model_access"],
         "Noise was seeded": _yes_no(dp["seeded"]),
         "Domains read from the rows": ", ".join(dp["inferred"]) or "none",
         "Largest balanced accuracy of a membership attack": (

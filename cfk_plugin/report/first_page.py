@@ -94,8 +94,8 @@ def _reason(data: ReportData) -> str:
         others = len(failed) - 1
         more = ""
         if others:
-            verb = "does" if others == 1 else "do"
-            more = f" So {verb} {others} more."
+            verb = "fails" if others == 1 else "fail"
+            more = f" {counted(others, 'more check')} {verb}."
         return f"{title_of(data, failed[0].id)} fails: {failed[0].text}{more}"
     parts = []
     unmeasured = statuses.count("not_measured")
@@ -116,7 +116,7 @@ def _for_a_pass(data: ReportData) -> str:
     parts = []
     n_failed = sum(check.status == "fail" for check in data.checks)
     if n_failed:
-        parts.append(f"settle what fails ({counted(n_failed, 'check')})")
+        parts.append(f"settle {counted(n_failed, 'failed check')}")
     parts += [_filled(data, step["do"], checks) for step, checks in _needed(data)]
     others = _without_step(data)
     unmeasured = [_short_title(data, check) for check in others if check.status == "not_measured"]
@@ -342,7 +342,7 @@ def _rest(data: ReportData) -> Iterator[Inline]:
     withheld = shown(counts["withheld"], "count")
     figure = f"{released} of {asked} explanations released"
     if counts["released"].band is not None:
-        figure = f"{asked} explanations asked for"
+        figure = f"{asked} explanations requested"
     when = days_of(data.report["period"]) or "none in the period"
     yield f"{figure}, {withheld} withheld ({when})."
     yield _truth(data)
@@ -377,9 +377,9 @@ def _facts(data: ReportData) -> str:
     since, until = (str(period[end] or "…")[:10] for end in ("since", "until"))
     parts = []
     if since != "…" or until != "…":
-        parts.append(f"Period asked for: {since} to {until}.")
+        parts.append(f"Requested period: {since} to {until}.")
     if data.report["reason"]:
-        parts.append(f"Why this report: {shortened(data.report['reason'])}.")
+        parts.append(f"Reason for this report: {shortened(data.report['reason'])}.")
     if data.report["as_of"]:
         parts.append(f"As of {str(data.report['as_of'])[:10]}.")
     parts.append(f"Report {data.report['id']}.")

@@ -197,7 +197,7 @@ def test_of_few_explanations_not_even_their_number_is_told_outside() -> None:
     ]  # type: ignore[literal-required]
     assert releases["withheld"].value == 0
     assert {metric.amount.n for metric in report.data.metrics} == {None}
-    assert "1–10 explanations asked for" in report.to_html()
+    assert "1–10 explanations requested" in report.to_html()
 
 
 def test_of_how_many_explanations_an_attack_was_is_not_told_by_its_rates_outside() -> None:

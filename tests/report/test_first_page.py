@@ -135,7 +135,7 @@ def test_the_page_says_what_nobody_measured_or_said() -> None:
     assert "Distance from the person who asks: not measured." in said[COST][1]
     hidden = {"released": amount(band="hidden"), "withheld": amount(band="1–10")}
     told = rest(example(releases=hidden))
-    assert told.startswith("98 explanations asked for, 1–10 withheld (")
+    assert told.startswith("98 explanations requested, 1–10 withheld (")
 
 
 def test_a_period_of_one_day_is_that_day() -> None:
@@ -231,7 +231,7 @@ def test_the_verdict_has_one_reason() -> None:
     two = [line("ncp", "fail"), line("k_min", "fail"), line("pureness")]
     assert (
         reason(example(checks=two))
-        == "Information loss fails: The ncp check found it. So does 1 more."
+        == "Information loss fails: The ncp check found it. 1 more check fails."
     )
     review = {"verdict": "review"}
     open_ = [line("k_min"), line("ncp", "review"), line("records", "not_measured")]
@@ -253,7 +253,7 @@ def test_one_sentence_says_what_is_missing_for_a_pass() -> None:
     assert one == "For a pass: pass a ledger to protect()."
     checks += [line("group_gap", "fail"), line("attack_linkage", "review")]
     assert for_a_pass(example(checks=checks, report={"verdict": "fail"})) == (
-        "For a pass: settle what fails (1 check) and pass a ledger to protect(). Only people can judge"
+        "For a pass: settle 1 failed check and pass a ledger to protect(). Only people can judge"
         " look up, so the verdict stays at review."
     )
     assert for_a_pass(example(checks=[line("k_min")], report={"verdict": "pass"})) == ""
