@@ -59,12 +59,15 @@ it. The JSON of every report holds the same rows under `controls`.
 **This is not legal advice, and it does not claim that a rule is met.** Rules change. Have counsel check every row that you
 rely on.
 
-The last column says how and when the row was checked, and links to a source:
+The last column says how and when the row was checked:
 
 * *text*: the rule itself or an official page was read.
 * *abstract*: the abstract of a standard was read, not the standard.
 * *secondary sources*: notes about the rule were read, such as those of law firms.
 * *recalled*: the row was written from memory.
+
+If the date is a day, the link leads to a page that was read for this row, in a stored copy that may be older than that day.
+If the date is a month, the link leads to the rule itself and was not opened.
 
 A report says how many rows were checked more than a year before its own date. `python docs/governance/check_dates.py` says
 the same for today. To correct a row, edit `cfk_plugin/report/texts/controls.yaml`, set its `checked_on`, and run
