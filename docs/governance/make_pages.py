@@ -67,10 +67,10 @@ The last column says how and when the row was checked:
 * *recalled*: the row was written from memory.
 
 If the date is a day, the link leads to a page that was read for this row, in a stored copy that may be older than that day.
-If the date is a month, the link leads to the rule itself and was not opened.
+If the date is a month, the row was checked in that month from other notes. The link only says where the rule is published.
 
-A report says how many rows were checked more than a year before its own date. `python docs/governance/check_dates.py` says
-the same for today. To correct a row, edit `cfk_plugin/report/texts/controls.yaml`, set its `checked_on`, and run
+A report says how many rows were checked more than a year before its own date. `make dates` says the same for today. To
+correct a row, edit `cfk_plugin/report/texts/controls.yaml`, set its `checked_on`, and run
 `python docs/governance/make_pages.py`.
 """
 
