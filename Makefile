@@ -19,7 +19,7 @@ AXE := tests/browser/node_modules/.package-lock.json
 NPM := npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund --loglevel=error
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench coverage check format docs reproduction dist core clean
+.PHONY: help demo test slow bench coverage check format docs dates reproduction dist core clean
 
 help:
 	@echo "make demo    protect real explanations and log them"
@@ -30,6 +30,7 @@ help:
 	@echo "make check   lint, formatting, types and layers"
 	@echo "make format  format and fix what can be fixed"
 	@echo "make docs    build the site into build/site"
+	@echo "make dates   list the rules and standards of the control map that were checked more than a year ago"
 	@echo "make reproduction DATA=FOLDER  run the experiments of the paper again on the tables in a folder"
 	@echo "make dist    build wheel and source distribution, and install them in an empty environment"
 	@echo "make core    run the core tests on the lowest versions, and on Python 3.12 and 3.13 where they are at hand"
@@ -128,6 +129,10 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(VENV)/.docs
 	@$(BIN)/python -m mkdocs build --quiet --config-file docs/site/mkdocs.yml
 	@echo "build/site/index.html"
+
+# Fails if there are any, so that a monthly job can call it. No test does: none may fail because time passes.
+dates: $(READY)
+	@$(BIN)/python docs/governance/check_dates.py
 
 # Runs every experiment of the paper on the tables in the folder DATA, and writes results, page and plots.
 reproduction: $(READY)

@@ -243,7 +243,11 @@ def _pureness(case: JudgedCase, floor: float | None) -> Judgment:
         # After so many draws without a failure, the lower end of a 95 % Clopper-Pearson interval is
         # the floor.
         draws = ceil(log(_TAIL) / log(floor)) if 0 < floor < 1 else 0
-        needed = f"{draws} draws without one failure are needed" if draws else "ask exactly"
+        needed = (
+            f"{draws} draws without one failure are needed"
+            if draws
+            else "the floor needs an exact count"
+        )
         return Judgment(
             "review", measured, case.pooled.evidence(short), "few_draws", {"needed": needed}
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from cfk_plugin.report.data import (
@@ -35,7 +36,7 @@ from cfk_plugin.report.render import (
     bars_of,
     curves_of,
 )
-from cfk_plugin.report.statements import receiver_sentence, title_of
+from cfk_plugin.report.statements import outdated, receiver_sentence, title_of
 
 Rows = Sequence[Sequence[Cell]]
 
@@ -63,6 +64,7 @@ _METRICS = {
     "k": "People behind a region",
 }
 _MOST_CERTIFICATES = 3
+_MOST_CONTROLS = 6
 
 
 class _Layout:
@@ -123,6 +125,7 @@ class _Layout:
         dp: Mapping[str, Any] = data.dp or {}
         populations, hidden = data.population.get("populations", 0), len(data.hidden_cells)
         times = [(name, amount) for name, amount in latency.items() if amount.measured]
+        old = _outdated_controls(data)
         return {
             "unchanged": data.changes is not None and not data.changes,
             "generators": on_record(", ".join(policy["generators"])),
@@ -139,6 +142,8 @@ class _Layout:
                 _settings(place, each) for place, each in enumerate(policy["policies"], start=1)
             ],
             "controls": len(data.controls),
+            "outdated": _names(old),
+            "outdated_of": len(old),
             "hidden": f"{hidden} {'place' if hidden == 1 else 'places'}" if hidden else "",
             "comparison": data.distribution("comparison"),
             "published_rules_together": _rules_together(data.published_rules),
@@ -322,13 +327,13 @@ def _population(data: ReportData) -> Rows:
     who = (
         "distinct values of the subject key"
         if facts["subject_key"]
-        else "each row is assumed to be a person"
+        else "each row is assumed to be one person"
     )
     return [
         ("People", shown(facts["people"], "count")),
         ("Rows", shown(facts["rows"], "count")),
-        ("Who counts as a person", on_record(None if facts["subject_key"] is None else who)),
-        ("People alone in their class", shown(facts["unique"], "share")),
+        ("What counts as a person", on_record(None if facts["subject_key"] is None else who)),
+        ("People who are alone in their class", shown(facts["unique"], "share")),
         (
             f"People in a class of fewer than {on_record(facts['k'], 'k')}",
             shown(facts["below_k"], "share"),
@@ -361,15 +366,15 @@ def _dp(dp: Mapping[str, Any]) -> Rows:
     rows = {
         "Guarantee": dp["guarantee"],
         "Epsilon, delta of the answers": f"{dp['epsilon']:g}, {dp['delta']:g}",
-        "Epsilon, delta of everything that leaves": (
+        "Epsilon, delta of everything that is released": (
             total if dp["total"] is None else "{:g}, {:g}".format(*dp["total"])
         ),
         "Unit of privacy": dp["unit"],
         "Neighbouring tables": dp["neighbours"],
         "Mechanism and accountant": dp["mechanism"],
-        "What may be known of the model": dp["model_access"],
-        "Noise seeded": _yes_no(dp["seeded"]),
-        "Domains read from rows": ", ".join(dp["inferred"]) or "none",
+        "What recipients may know of the model": dp["model_access"],
+        "Noise was seeded": _yes_no(dp["seeded"]),
+        "Domains read from the rows": ", ".join(dp["inferred"]) or "none",
         "Largest balanced accuracy of a membership attack": (
             "no bound" if bound is None else f"{bound:.3g}"
         ),
@@ -407,11 +412,27 @@ def _rules_together(published: PublishedRules | None) -> str:
         return ""
     return (
         f"With these rules there is an answer for {published['reached_by_rules']:.0%} of the"
-        f" refused people of the table, with all {published['entries']:,} published entries for"
+        f" refused people in the table, and with all {published['entries']:,} published entries for"
         f" {published['reached']:.0%}. The whole catalogue has {published['of']:,} entries; the"
         f" published ones are {published['relative_cost']:.2f} times as far from these people. A"
-        " model that was trained again may refuse a rule."
+        " model that is trained again may reject a rule."
     )
+
+
+def _outdated_controls(data: ReportData) -> Sequence[str]:
+    """Return the entries of the control map that were a year old at the date of the report."""
+    as_of = data.report["as_of"]
+    if as_of is None:
+        return ()
+    return outdated(data.controls, date.fromisoformat(as_of[:10]))
+
+
+def _names(found: Sequence[str]) -> str:
+    """List names; the JSON has those that the page has no room for."""
+    more = len(found) - _MOST_CONTROLS
+    if more <= 0:
+        return "; ".join(found)
+    return f"{'; '.join(found[:_MOST_CONTROLS])}; and {more} more"
 
 
 def _yes_no(value: object) -> str:
@@ -437,7 +458,7 @@ def _settings(place: int, policy: PolicyInForce) -> TableBlock:
 
 def _attacked(attack: Attack) -> str:
     """Say what was attacked, and whether that is what is released."""
-    told = attack.subject or "what is released"
+    told = attack.subject or "the release"
     if not attack.concerns:
         return f"{told}, which is not released"
-    return told if attack.covers else f"{told}, of another policy or population"
+    return told if attack.covers else f"{told}, under another policy or population"

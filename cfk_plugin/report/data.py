@@ -458,7 +458,7 @@ class ReportData:
     limits: Annotated[tuple[str, ...], Field(min_length=1)]
     open_questions: tuple[OpenQuestion, ...]
     sign_off: tuple[Signature, ...]
-    # by control: requires, section, status, verified, checked_on
+    # by control: requires, section, status, verified, checked_on, source
     controls: tuple[dict[str, str], ...]
     environment: Environment
     runs: tuple[RunLine, ...]  # empty in the external edition, as the next
@@ -539,9 +539,9 @@ def json_schema() -> dict[str, Any]:
         **_adapter().json_schema(mode="serialization"),
         "title": "Privacy report of released explanations",
         "description": (
-            "What cfk report writes. Disclosure control has been applied: no value of an attribute"
-            " but in the rules of a published catalogue, no count of 1 to 10 people, and in the"
-            " external edition no class size and no run."
+            "What cfk report writes. Disclosure control has been applied: it holds no value of an"
+            " attribute, except in the rules of a published catalogue, and no count of 1 to 10"
+            " people of the population. The external edition holds no exact class size and no run."
         ),
     }
 

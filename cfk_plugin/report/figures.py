@@ -561,7 +561,7 @@ def _frontier(evidence: Evidence) -> Distribution | None:
     series = {
         title: tuple(_logged(point.get(name)) for point in points) for title, name in names.items()
     }
-    note = "Over the counterfactuals that are released at every k, so that the figures compare."
+    note = "Only counterfactuals that are released at every k count, so the figures are comparable."
     labels = tuple(f"{point['k']}" for point in points)
     return Distribution(id="frontier", section=8, labels=labels, series=series, note=note)
 

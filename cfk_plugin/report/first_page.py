@@ -94,8 +94,8 @@ def _reason(data: ReportData) -> str:
         others = len(failed) - 1
         more = ""
         if others:
-            verb = "does" if others == 1 else "do"
-            more = f" So {verb} {others} more."
+            verb = "fails" if others == 1 else "fail"
+            more = f" {counted(others, 'more check')} {verb}."
         return f"{title_of(data, failed[0].id)} fails: {failed[0].text}{more}"
     parts = []
     unmeasured = statuses.count("not_measured")
@@ -107,7 +107,7 @@ def _reason(data: ReportData) -> str:
         verb = "needs" if undecided == 1 else "need"
         parts.append(f"{undecided} {verb} review")
     if not parts:
-        return "Every check passed, and people have answered what only they can."
+        return "Every check passed, and every question for people is answered."
     return f"No check fails; of {counted(len(statuses), 'check')}, {' and '.join(parts)}."
 
 
@@ -116,7 +116,7 @@ def _for_a_pass(data: ReportData) -> str:
     parts = []
     n_failed = sum(check.status == "fail" for check in data.checks)
     if n_failed:
-        parts.append(f"settle what fails ({counted(n_failed, 'check')})")
+        parts.append(f"settle {counted(n_failed, 'failed check')}")
     parts += [_filled(data, step["do"], checks) for step, checks in _needed(data)]
     others = _without_step(data)
     unmeasured = [_short_title(data, check) for check in others if check.status == "not_measured"]
@@ -127,7 +127,9 @@ def _for_a_pass(data: ReportData) -> str:
         sentences.append(f"For a pass: {_listed(parts)}.")
     judged = [_short_title(data, check) for check in others if check.status == "review"]
     if judged:
-        sentences.append(f"Only people can judge {', '.join(judged)}: this stays a review.")
+        sentences.append(
+            f"Only people can judge {', '.join(judged)}, so the verdict stays at review."
+        )
     return " ".join(sentences)
 
 
@@ -249,23 +251,24 @@ def _why_no_worst_attack(data: ReportData) -> Text:
     attacks = [attack for attack in data.attacks if attack.id not in GUESSES]
     if not attacks:
         return Text.of(
-            Link("No attack was run", "#section-0"), ", so nothing is known of attackers who try."
+            Link("No attack was run", "#section-0"),
+            ", so the risk from active attackers is unknown.",
         )
     table = "#table-attacks"
     if _attacks_on_release(data):
         return Text.of(
             Link("Attacks were run", table),
-            ", but either their success or what it is compared with was not measured.",
+            ", but their success, or the rate it is compared with, was not measured.",
         )
     if all(attack.id in WITHOUT_EXPLANATIONS for attack in attacks):
         return Text.of(
             Link("The attacks that were run", table),
-            " use the model alone, so nothing is known of attackers who use explanations.",
+            " use only the model, so the risk from attackers who use explanations is unknown.",
         )
     return Text.of(
         "No check judges ",
         Link("the attacks that were run", table),
-        ", so nothing is known of attackers who use what was released.",
+        ", so the risk from attackers who use the release is unknown.",
     )
 
 
@@ -278,14 +281,14 @@ def _worst_attack(data: ReportData) -> Tile:
         if lookup.measured:
             chance = shown(lookup, "share")
             lines.append(
-                f"Highest chance to name the right person by looking up who fits: {chance}."
+                f"Highest chance of naming the right person by looking up who matches: {chance}."
             )
         return Tile(WORST_ATTACK, NOT_MEASURED_TEXT.capitalize(), (*lines, *tally))
     figure, interval = apart(attack.main, "share")
     baseline, _ = apart(attack.baseline, "share")
     control, _ = apart(attack.control, "share")
     name = Link(title_of(data, attack.id), "#table-attacks")
-    against = f"Baseline: {baseline}; control, people not trained on: {control}."
+    against = f"Baseline: {baseline}. Control (people not in the training data): {control}."
     return Tile(WORST_ATTACK, figure, (Text.of(name, f": success{interval}."), against, *tally))
 
 
@@ -302,7 +305,7 @@ def _tally(data: ReportData) -> list[str]:
 def _cost(data: ReportData) -> Tile:
     figure, interval = apart(data.metric("ncp_mean"), "share")
     loss = (
-        f"of each column's range is given instead of one exact value, on average{interval}."
+        f"of each column's range, on average, is given instead of one exact value{interval}."
         " Without protection: 0 %."
     )
     protected, raw = _distances(data, "distance from who asks")
@@ -339,16 +342,17 @@ def _rest(data: ReportData) -> Iterator[Inline]:
     withheld = shown(counts["withheld"], "count")
     figure = f"{released} of {asked} explanations released"
     if counts["released"].band is not None:
-        figure = f"{asked} explanations asked for"
+        figure = f"{asked} explanations requested"
     when = days_of(data.report["period"]) or "none in the period"
     yield f"{figure}, {withheld} withheld ({when})."
     yield _truth(data)
     recipients = data.system.get("recipients")
     if recipients:
         pool = on_record(data.system.get("recipients_pool"), "open")
-        yield f"Recipients: {shortened(recipients)}. They can pool what they receive: {pool}."
+        pooled = f"Can they pool explanations? {pool.capitalize()}."
+        yield f"Recipients: {shortened(recipients)}. {pooled}"
     else:
-        yield Text.of(Link("Nobody has said", "#section-12"), " who receives explanations.")
+        yield Text.of(Link("It is not stated", "#section-12"), " who receives explanations.")
     model = on_record(data.environment.get("model"))
     explainers = on_record(", ".join(data.policy["generators"]))
     yield f"Model: {shortened(model)}. Explainer: {shortened(explainers)}."
@@ -362,8 +366,9 @@ def _truth(data: ReportData) -> str:
     if not true_rate.measured:
         true_rate, _ = _distances(data, "true for who asks")
     return (
-        f"Truth (pureness): {mean}{interval} of the combinations in a range keep the promise on"
-        f" average, at least {least}; true for the person who asks: {apart(true_rate, 'share')[0]}."
+        f"Truth (pureness): on average, {mean}{interval} of the value combinations in a region lead"
+        f" to the stated outcome, and in every region at least {least}. True for the person who"
+        f" asks: {apart(true_rate, 'share')[0]}."
     )
 
 
@@ -372,9 +377,9 @@ def _facts(data: ReportData) -> str:
     since, until = (str(period[end] or "…")[:10] for end in ("since", "until"))
     parts = []
     if since != "…" or until != "…":
-        parts.append(f"Period asked for: {since} to {until}.")
+        parts.append(f"Requested period: {since} to {until}.")
     if data.report["reason"]:
-        parts.append(f"Why this report: {shortened(data.report['reason'])}.")
+        parts.append(f"Reason for this report: {shortened(data.report['reason'])}.")
     if data.report["as_of"]:
         parts.append(f"As of {str(data.report['as_of'])[:10]}.")
     parts.append(f"Report {data.report['id']}.")
@@ -401,8 +406,8 @@ def _picture(data: ReportData) -> Picture | None:
         caption=title_of(data, "picture"),
         rows=rows,
         note=(
-            f"The release of median loss, which {people} people fit. A full bar is the whole range"
-            f" of an attribute. Values are never shown.{more}"
+            f"The explanation of median information loss; {people} people match it. A full bar is"
+            f" the whole range of an attribute. Values are never shown.{more}"
         ),
     )
 
@@ -440,7 +445,7 @@ def _how_to_copy(steps: Sequence[NextStep]) -> str:
     commands = " ".join(step.command for step in steps)
     sentences = []
     if "cfk audit" in commands:
-        sentences.append("Replace the names of files and the words in capitals.")
+        sentences.append("Replace the file names and the words in capitals.")
     elif not TO_REPLACE.isdisjoint(re.findall(r"\b[A-Z]+\b", commands)):
         sentences.append("Replace the words in capitals.")
     if _POLICY_FILE in commands:

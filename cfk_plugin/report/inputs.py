@@ -346,14 +346,14 @@ def template() -> str:
     """Return an ``inputs.yaml`` to fill in. As it is, every question in it is open."""
     lines = [
         (
-            "# Answers for a privacy report. What is left empty stays visible in it as an open"
-            " question, and the verdict"
+            "# Answers for a privacy report. The report shows every question without an answer as"
+            " open, and its verdict is"
         ),
         (
-            f"# is at best `review`. Plain text of at most {LONGEST:,} characters; put quotes"
-            " around texts with a colon or"
+            f"# then at best `review`. Write plain text of at most {LONGEST:,} characters. Put"
+            " quotes around texts with a colon"
         ),
-        "# a number sign. Where a question does not apply, say so and why.",
+        "# or a number sign. If a question does not apply, say so and give the reason.",
         "",
         "# Why is this report made (schedule, new model, new policy, a complaint)?",
         'reason: ""',
@@ -366,14 +366,14 @@ def template() -> str:
         ]
         lines += _comment(f"{asked.question}{form} [{asked.role}]", "  ")
         lines += [f'  {name}: ""', ""]
-    lines += ["# Who signs, once the report was read.", "sign_off:"]
+    lines += ["# Signatures, after the signers have read the report.", "sign_off:"]
     for name, role in SIGNERS.items():
         lines += [f"  {name}:  # {role}", '    name: ""', '    date: ""']
     lines += [
         "",
         (
-            "# Own thresholds, instead of those of the preset or the house. Leave out what is not"
-            " needed."
+            "# Your own thresholds. They replace those of the preset and the defaults. Leave out"
+            " those that you do not need."
         ),
         "thresholds:",
     ]
@@ -381,8 +381,9 @@ def template() -> str:
     lines += [f"  # {name}: {numbers.get(name, 'number from 0 to 1')}" for name in THRESHOLDS]
     lines += [""]
     lines += _comment(
-        "Checks that do not hold, with the reason why that is accepted. Only where the policy"
-        " promises nothing else, and the verdict is at best `review`.",
+        "Risks that you accept: the check that does not pass, and the reason for accepting it. You"
+        " can accept a risk only if the policy does not promise protection from it, and the verdict"
+        " is then at best `review`.",
         "",
     )
     lines += ["accepted_risks:", *(f"  # {name}: reason" for name in ACCEPTABLE)]
@@ -415,7 +416,7 @@ def thresholds(preset: str | None, inputs: HumanInputs) -> Mapping[str, Asked]:
     the preset's.
     """
     chosen = inputs.thresholds
-    found = {name: Asked(None, "nobody asks for one") for name in ("k", "risk", *_WITHOUT_DEFAULT)}
+    found = {name: Asked(None, "no limit is set") for name in ("k", "risk", *_WITHOUT_DEFAULT)}
     found |= {name: Asked(value, HOUSE) for name, value in _HOUSE_VALUES.items()}
     if preset is not None:
         if preset not in POLICIES:

@@ -207,7 +207,7 @@ STATUS_TEXTS: Mapping[Status, str] = {
 WORST_FIRST: Sequence[Status] = ("fail", "review", "not_measured", "pass")
 EDITIONS = {
     "internal": ("Internal edition", "exact figures and run ids, for the data holder"),
-    "external": ("External edition", "figures of people in bands, means rounded, no run ids"),
+    "external": ("External edition", "numbers of people in bands, rounded means, no run ids"),
 }
 """Name of each edition, and what it means."""
 

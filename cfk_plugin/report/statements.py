@@ -5,9 +5,10 @@ population.
 from __future__ import annotations
 
 import math
+from calendar import monthrange
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -278,10 +279,26 @@ def controls() -> tuple[dict[str, str], ...]:
             "control": told["control"],
             "requires": told["requires"],
             "section": ", ".join(map(str, told["sections"])),
-            **{name: told[name] for name in ("status", "verified", "checked_on")},
+            **{name: told[name] for name in ("status", "verified", "checked_on", "source")},
         }
         for told in load("controls")
     )
+
+
+def outdated(entries: Iterable[Mapping[str, str]], on: date) -> tuple[str, ...]:
+    """Return the names of the entries of the control map that were checked more than a year before
+    `on`.
+
+    An entry that gives only the month counts as checked on the last day of that month.
+    """
+    return tuple(entry["control"] for entry in entries if _a_year_after(entry["checked_on"]) < on)
+
+
+def _a_year_after(checked_on: str) -> date:
+    """Return the day a year after ``YYYY-MM-DD``, or after the last day of ``YYYY-MM``."""
+    year, month, *days = map(int, checked_on.split("-"))
+    last = monthrange(year + 1, month)[1]
+    return date(year + 1, month, min([*days, last]))
 
 
 def techniques(
@@ -300,9 +317,9 @@ def techniques(
             "lookup" in kinds
         ),
         "local suppression: single private attributes are withheld": withheld,
-        "k-anonymity (formal model), for the people who fit a region": kinds & set(_REGIONS),
-        "noise addition: to the counts that answers come from": ("dp" in methods),
-        "synthetic data: answers are drawn, and stand for nobody": "dp" in methods,
+        "k-anonymity (formal model), for the people who match a region": kinds & set(_REGIONS),
+        "noise addition: to the counts from which answers are sampled": ("dp" in methods),
+        "synthetic data: answers are sampled, and describe no single person": "dp" in methods,
         "differential privacy (formal model), server model": kinds & {"pure", "approximate"},
     }
     return tuple(text for text, used in uses.items() if used)
@@ -328,7 +345,7 @@ def receiver_sentence(data: ReportData) -> str:
     who = "people" if data.population["subject_key"] else "records"
     told = (
         f"The explanation gives {listed} in a form that at least {min(asked):,} {who} in the"
-        " data fit"
+        " data match"
     )
     pure = data.metric("pureness_min")
     least = pure.value if pure.low is None else pure.low

@@ -42,8 +42,8 @@ INPUTS = HumanInputs(
         "frequency": "as often as they like",
         "other_releases": "none",
         "purpose": "an example",
-        "access": "whoever reads this example; the data are public",
-        "thresholds_by": "the authors of the example; k = 12 is that of EMA policy 0070",
+        "access": "everyone who reads this example, as the data are public",
+        "thresholds_by": "the authors of the example; k = 12 follows from EMA policy 0070",
         "background_knowledge": "age, sex and BMI of every patient",
     },
     thresholds={"attribute_disclosure": 0.5},
@@ -76,7 +76,7 @@ def make() -> PrivacyReport:
         with Ledger(f"{folder}/ledger.db", create=True) as ledger:
             private = protect(explainer, **settings, ledger=ledger, groups="sex")
             run_id = logger.log(private.explain(patients.queries))
-            # everybody asks once more
+            # every patient asks a second time
             private.explain(patients.queries).log(run_id=run_id, tracking_uri=store)
         raw = explainer.explain(patients.queries)
         anonymizer = KAnonymizer(policy=POLICY).fit(population, model=patients.model, desired=LOW)

@@ -83,12 +83,27 @@ if there is nothing to judge. A figure and a check with the same name, such as `
 CONTROLS = """\
 # Control map
 
-Which rules and standards ask for something that a privacy report holds, and where it stands there; the JSON of
-each report has the same. **This is no legal advice, and no claim that a rule is met.** Rules change: every entry says
-how it was looked up and when. Have counsel check what you rely on.
+*For a data protection officer or an auditor: which section of a privacy report helps with which rule or standard?*
 
-*Verified*: "text" means that the rule itself or an official page was read; "secondary sources" that notes about it
-were; "recalled" that it was written down from memory.
+Each row names a rule or a standard, what it asks for, and the sections of the [privacy report](index.md) that help to answer
+it. The JSON of every report holds the same rows under `controls`.
+
+**This is not legal advice, and it does not claim that a rule is met.** Rules change. Have counsel check every row that you
+rely on.
+
+The last column says how and when the row was checked:
+
+* *text*: the rule itself or an official page was read.
+* *abstract*: the abstract of a standard was read, not the standard.
+* *secondary sources*: notes about the rule were read, such as those of law firms.
+* *recalled*: the row was written from memory.
+
+If the date is a day, the link leads to a page that was read for this row, in a stored copy that may be older than that day.
+If the date is a month, the row was checked in that month from other notes. The link only says where the rule is published.
+
+A report says how many rows were checked more than a year before its own date. `make dates` says the same for today. To
+correct a row, edit `cfk_plugin/report/texts/controls.yaml`, set its `checked_on`, and run
+`python docs/governance/make_pages.py`.
 """
 
 
@@ -204,19 +219,18 @@ def metrics_page() -> str:
 
 def controls_page() -> str:
     """Return controls.md."""
-    titles = {
-        "control": "Control",
-        "requires": "Asks for",
-        "section": "Section",
-        "status": "Status of its text",
-        "verified": "Verified",
-        "checked_on": "Checked",
-    }
-    rows = [[escaped(entry[key]) for key in titles] for entry in controls()]
-    lines = [
-        f"| {' | '.join(cells)} |"
-        for cells in (list(titles.values()), ["---"] * len(titles), *rows)
+    titles = ["Rule or standard", "It asks for", "Section", "Status", "Checked"]
+    rows = [
+        [
+            escaped(entry["control"]),
+            escaped(entry["requires"]),
+            entry["section"],
+            escaped(entry["status"]),
+            f"[{entry['verified']}]({entry['source']}), {entry['checked_on']}",
+        ]
+        for entry in controls()
     ]
+    lines = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows)]
     return CONTROLS + "\n" + "\n".join(lines) + "\n"
 
 

@@ -348,7 +348,7 @@ def example(base: Any = None, **changes: Any) -> PrivacyReport:
     return PrivacyReport(ReportData.from_dict(made))
 
 
-GAP = "A group gets explanations that differ"
+GAP = "One group gets explanations that differ"
 
 
 def failed(made: dict[str, Any]) -> dict[str, Any]:

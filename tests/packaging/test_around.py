@@ -42,5 +42,5 @@ def test_workflows_say_that_nobody_has_run_them_and_call_what_is_there(path: Pat
     assert told & {".ci/run", *(f"make {target}" for target in targets)}
 
 
-def test_both_workflows_are_there() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["site", "suite"]
+def test_all_workflows_are_there() -> None:
+    assert [path.stem for path in WORKFLOWS] == ["check-dates", "site", "suite"]

@@ -236,7 +236,7 @@ def test_the_sample_is_logged_once_however_many_calls_follow(tmp_path: Path) -> 
 
 # --- the report -----------------------------------------------------------------------------------
 
-RAW_VALUES = "Private values are released as they are"
+RAW_VALUES = "Private values are released unchanged"
 STEERED = "started at an explainer's counterfactuals"
 
 

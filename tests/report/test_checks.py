@@ -246,9 +246,13 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
     "recipients": (
         {"said": {"answers": {"recipients_pool": "unknown"}}},
         {"k_intersection": "review"},
-        "pools",
+        "pool what they receive",
     ),
-    "questions": ({"said": {"sign_off": {}}}, {"human_inputs": "review"}, "What people say"),
+    "questions": (
+        {"said": {"sign_off": {}}},
+        {"human_inputs": "review"},
+        "Answers and remaining risks",
+    ),
 }
 
 
@@ -285,7 +289,7 @@ def test_pureness_is_judged_by_the_floor_that_held(judge: Any) -> None:
     ]
     line = reported.check(PrivacyReport.of_runs(runs), "pureness")
     assert (line.status, line.threshold.value) == ("review", 0.5)
-    assert "some of the releases" in line.text
+    assert "made without a floor" in line.text
 
 
 def test_a_part_of_a_run_is_not_compared_with_its_summary(judge: Any) -> None:
@@ -499,7 +503,7 @@ def test_what_a_guarantee_promises_of_an_attack_is_judged_as_the_audit_does(judg
     said = {check.id: check for check in judge(**loose).checks}
     for name in ("attack_model_filter", "attack_uniqueness"):
         assert said[name].status == "review"
-        assert "promises nothing else" in said[name].text
+        assert "promises nothing against" in said[name].text
 
 
 def test_attacks_that_nobody_ran_were_not_measured(judge: Any) -> None:
@@ -520,7 +524,7 @@ def test_an_audit_of_an_explainer_without_protection_stands_beside_the_other(jud
         if a.id == "membership_cfd"
     }
     assert shown == {("nice", False, False, False), ("protected", True, True, True)}
-    assert "For comparison, and judged by no check" in PrivacyReport(data).to_html()
+    assert "For comparison only (no check judges these)" in PrivacyReport(data).to_html()
 
 
 # --- the three criteria ---

@@ -197,7 +197,7 @@ def test_of_few_explanations_not_even_their_number_is_told_outside() -> None:
     ]  # type: ignore[literal-required]
     assert releases["withheld"].value == 0
     assert {metric.amount.n for metric in report.data.metrics} == {None}
-    assert "1–10 explanations asked for" in report.to_html()
+    assert "1–10 explanations requested" in report.to_html()
 
 
 def test_of_how_many_explanations_an_attack_was_is_not_told_by_its_rates_outside() -> None:
@@ -302,7 +302,7 @@ FOR = {
     "catalogue": (set(), PrivacyPolicy(k=12, guarantee="catalogue")),
 }
 WORDS = {
-    "inversion": "reruns the algorithm for",
+    "inversion": "reruns the protection for",
     "model filter": "asks the model",
     "query steering": "many explanations",
 }
@@ -317,7 +317,7 @@ def test_every_attack_that_a_guarantee_does_not_stop_is_named(
     data = PrivacyReport.of_runs(reported.run(policy=policy, environment=environment)).data
     text = " ".join(data.limits)
     assert {attack for attack, words in WORDS.items() if words in text} == open_to
-    assert ("knows the outcomes" in text) == (policy.guarantee != "catalogue")
+    assert ("knows people's outcomes" in text) == (policy.guarantee != "catalogue")
     begins = {
         "sqlite": "The ledger connects",
         "none": "No ledger was kept",
@@ -336,7 +336,7 @@ def test_private_values_that_are_released_as_they_are_are_named(private: list[st
     )
     data = PrivacyReport.of_runs(reported.run(population=None if private is None else facts)).data
     text = " ".join((*data.limits, *data.report["not_covered"]))
-    assert ("released as they are" in text) == (private != [])
+    assert ("released unchanged" in text) == (private != [])
     assert ("not known which private values" in text) == (private is None)
     assert "(salary)" in text or private != ["salary"]
     assert "l and 3 more)" in text or len(private or ()) < 15
@@ -363,7 +363,7 @@ def test_techniques_are_said_in_words_of_the_standard() -> None:
     assert [text.split(":")[0] for text in local] == [
         "record suppression",
         "local generalization",
-        "k-anonymity (formal model), for the people who fit a region",
+        "k-anonymity (formal model), for the people who match a region",
     ]
     assert groups[1].startswith("generalization")
 

@@ -100,8 +100,8 @@ def test_every_figure_below_the_tiles_is_that_of_the_data() -> None:
         f" {released['withheld'].value} withheld"
     )
     assert f"Model: {data.environment['model']}" in told
-    assert "Recipients: the patients who ask. They can pool what they receive: unknown." in told
-    assert f"Truth (pureness): {share(data.metric('pureness_mean'))}" in told
+    assert "Recipients: the patients who ask. Can they pool explanations? Unknown." in told
+    assert f"Truth (pureness): on average, {share(data.metric('pureness_mean'))}" in told
     assert f"at least {share(data.metric('pureness_min'))}" in told
     assert f"person who asks: {share(data.metric('true_rate'))}." in told
     compared = next(each for each in data.distributions if each.id == "comparison")
@@ -126,16 +126,16 @@ def test_the_page_says_what_nobody_measured_or_said() -> None:
     report = example(**silent)
     said, told = tiles(report), rest(report)
     assert "Model: not on record" in told
-    assert "Nobody has said" in told
+    assert "It is not stated who receives" in told
     assert "asks: not measured." in told
     lookup = share(example().data.metric("prosecutor_risk_max"))
     assert said[ATTACK][0] == "Not measured"  # a look-up is no attack that was tried
     assert "No attack was run" in said[ATTACK][1]
-    assert f"by looking up who fits: {lookup}." in said[ATTACK][1]
+    assert f"by looking up who matches: {lookup}." in said[ATTACK][1]
     assert "Distance from the person who asks: not measured." in said[COST][1]
     hidden = {"released": amount(band="hidden"), "withheld": amount(band="1–10")}
     told = rest(example(releases=hidden))
-    assert told.startswith("98 explanations asked for, 1–10 withheld (")
+    assert told.startswith("98 explanations requested, 1–10 withheld (")
 
 
 def test_a_period_of_one_day_is_that_day() -> None:
@@ -155,7 +155,7 @@ def test_a_report_without_a_time_has_no_time() -> None:
 def test_where_no_attack_was_logged_the_annex_says_so() -> None:
     for attacks, is_empty in ((content()["attacks"], False), ([], True)):
         page = example(attacks=attacks).to_html()
-        assert ("No attack on what is released was logged." in Tree(page).root.text) == is_empty
+        assert ("No attack on the release was logged." in Tree(page).root.text) == is_empty
 
 
 def test_the_worst_risk_is_of_what_is_released_and_needs_an_explanation() -> None:
@@ -181,27 +181,27 @@ def without_comparison(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("attacks", "words"),
     [
-        ([], "No attack was run, so nothing is known of attackers who try."),
+        ([], "No attack was run, so the risk from active attackers is unknown."),
         ([without_comparison(id="membership_random", judged=False)], "No attack was run, so"),
         (
             [without_comparison()],
             (
-                "Attacks were run, but either their success or what it is compared with was not"
+                "Attacks were run, but their success, or the rate it is compared with, was not"
                 " measured."
             ),
         ),
         (
             [without_comparison(id="membership_loss", family="membership")],
             (
-                "The attacks that were run use the model alone, so nothing is known of attackers who"
-                " use explanations."
+                "The attacks that were run use only the model, so the risk from attackers who use"
+                " explanations is unknown."
             ),
         ),
         (
             [without_comparison(concerns=False)],
             (
-                "No check judges the attacks that were run, so nothing is known of attackers who use"
-                " what was released."
+                "No check judges the attacks that were run, so the risk from attackers who use the"
+                " release is unknown."
             ),
         ),
     ],
@@ -231,14 +231,14 @@ def test_the_verdict_has_one_reason() -> None:
     two = [line("ncp", "fail"), line("k_min", "fail"), line("pureness")]
     assert (
         reason(example(checks=two))
-        == "Information loss fails: The ncp check found it. So does 1 more."
+        == "Information loss fails: The ncp check found it. 1 more check fails."
     )
     review = {"verdict": "review"}
     open_ = [line("k_min"), line("ncp", "review"), line("records", "not_measured")]
     said = "No check fails; of 3 checks, 1 was not measured and 1 needs review."
     assert reason(example(checks=open_, report=review)) == said
     passed = reason(example(checks=[line("k_min")], report={"verdict": "pass"}))
-    assert passed == "Every check passed, and people have answered what only they can."
+    assert passed == "Every check passed, and every question for people is answered."
 
 
 def for_a_pass(report: PrivacyReport) -> str:
@@ -250,11 +250,11 @@ def test_one_sentence_says_what_is_missing_for_a_pass() -> None:
     assert found == "For a pass: run cfk audit and answer 8 open questions in inputs.yaml."
     checks = [line("k_min"), line("k_intersection", "review", step="ledger")]
     (one,) = [for_a_pass(example(checks=checks, report={"verdict": "review"}))]
-    assert one == "For a pass: give protect() a ledger."
+    assert one == "For a pass: pass a ledger to protect()."
     checks += [line("group_gap", "fail"), line("attack_linkage", "review")]
     assert for_a_pass(example(checks=checks, report={"verdict": "fail"})) == (
-        "For a pass: settle what fails (1 check) and give protect() a ledger. Only people can judge"
-        " look up: this stays a review."
+        "For a pass: settle 1 failed check and pass a ledger to protect(). Only people can judge"
+        " look up, so the verdict stays at review."
     )
     assert for_a_pass(example(checks=[line("k_min")], report={"verdict": "pass"})) == ""
 
@@ -379,10 +379,10 @@ def how_to_copy(report: PrivacyReport) -> str:
 
 def test_words_to_replace_are_explained_wherever_a_command_has_them() -> None:
     audit = how_to_copy(example())
-    assert audit.startswith("Replace the names of files and the words in capitals. policy.json is")
+    assert audit.startswith("Replace the file names and the words in capitals. policy.json is")
     of_prototypes = how_to_copy(example(policy={"guarantees": ["dp-pure"]}))
     assert of_prototypes == (
-        "Replace the names of files and the words in capitals. Set CFK_KEY to the key of the runs"
+        "Replace the file names and the words in capitals. Set CFK_KEY to the key of the runs"
         " first."
     )
     groups = [line("group_gap", "not_measured", step="groups")]
@@ -483,7 +483,7 @@ def test_the_picture_is_of_the_release_of_median_loss(store: str) -> None:
     assert [cell.text for cell in picture.all("td") if cell.text.endswith("%")] == ["30 %", "25 %"]
     lengths = [bar.attributes["style"] for bar in picture.all("i")]
     assert lengths == ["width:30%", "width:25%"]
-    assert "which 22 people fit" in picture.text
+    assert "22 people match it" in picture.text
 
 
 def test_the_picture_says_one_value_only_where_that_was_measured() -> None:

@@ -17,7 +17,7 @@ from cfk_plugin.cli import app
 from cfk_plugin.errors import InputError
 
 CANARY = "canary-7731"
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "governance" / "inputs.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "make-a-report.md"
 ACCEPTABLE = set(
     re.findall(
         r"`(attack_\w+|k_\w+_min)`",

@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 from cfk_plugin import Explanations, PrivacyPolicy, PrivacyReport
 from cfk_plugin.audit.epsilon import Attack
 from cfk_plugin.audit.linkage import ATTACKS
+from cfk_plugin.report.statements import controls, outdated
 from parsed import problems
 from reported import amount, content, example
 
@@ -82,7 +83,11 @@ def test_every_definition_says_in_lines_of_their_own_what_it_is_and_what_it_does
 
 # --- the control map ---
 
-STATUSES = ("in force", "final", "voluntary", "practice", "rescinded", "withdrawn")
+STATUSES = (
+    *("in force", "enacted", "final", "draft", "not issued", "voluntary", "practice"),
+    *("rescinded", "withdrawn", "not confirmed"),
+)
+PARTS = {"control", "requires", "sections", "status", "verified", "checked_on", "source"}
 
 
 def test_entries_of_the_control_map_are_complete_and_looked_up() -> None:
@@ -91,18 +96,21 @@ def test_entries_of_the_control_map_are_complete_and_looked_up() -> None:
         len({entry["control"] for entry in entries}) == len(entries) == len(content()["controls"])
     )
     for entry in entries:
-        assert set(entry) == {"control", "requires", "sections", "status", "verified", "checked_on"}
+        assert set(entry) == PARTS
         assert all(str(value).strip() for value in entry.values())
         assert entry["status"].startswith(STATUSES)
         assert entry["verified"] in (
             "text",
+            "abstract",
             "secondary sources",
             "recalled, to be checked by counsel",
         )
         assert {*map(str, entry["sections"])} <= {*map(str, range(14)), "A", "B", "C"}
-        assert (
-            dt.datetime.strptime(entry["checked_on"], "%Y-%m").replace(tzinfo=dt.UTC).year >= 2026
-        )
+        assert re.fullmatch(r"https://\S+", entry["source"])
+        form = "%Y-%m-%d" if len(entry["checked_on"]) > len("2026-11") else "%Y-%m"
+        assert dt.datetime.strptime(entry["checked_on"], form).replace(tzinfo=dt.UTC).year >= 2026
+    for entry in controls():
+        assert set(entry) == PARTS - {"sections"} | {"section"}
 
 
 @pytest.mark.parametrize(
@@ -112,11 +120,66 @@ def test_entries_of_the_control_map_are_complete_and_looked_up() -> None:
         ("CFPB Circular 2022-03", "withdrawn 12 May 2025"),
         ("EU AI Act, Art. 12", "in force; duties for systems of Annex III apply from 2 Dec 2027"),
         ("EU AI Act, Art. 86", "in force; whether its date moved with that of Annex III is open"),
+        ("Colorado SB 26-189", "enacted 14 May 2026, repeals SB 24-205, applies from 1 Jan 2027"),
+        ("California", "in force since 1 Jan 2026"),
+        ("CFPB Circular 2023-03", "not confirmed"),
+        ("EDPB, guidelines on anonymisation", "not issued, as far as could be found on 27 Nov"),
+        ("EDPB, Guidelines 01/2025", "draft"),
+        ("ISO/IEC DIS 24970:2025", "draft"),
     ],
 )
 def test_what_changed_is_marked(begins: str, status: str) -> None:
     (entry,) = [entry for entry in load("controls") if entry["control"].startswith(begins)]
     assert entry["status"].startswith(status)
+
+
+CHECKED = [
+    {"control": name, "checked_on": checked_on}
+    for name, checked_on in (
+        ("a day", "2026-11-27"),
+        ("a month", "2026-11"),
+        ("leap", "2028-02-29"),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("on", "old"),
+    [
+        (dt.date(2026, 12, 1), ()),
+        (dt.date(2027, 11, 27), ()),  # a year, and no more
+        (dt.date(2027, 11, 28), ("a day",)),
+        (dt.date(2027, 11, 30), ("a day",)),
+        (dt.date(2027, 12, 1), ("a day", "a month")),
+        (dt.date(2029, 3, 1), ("a day", "a month", "leap")),
+    ],
+)
+def test_an_entry_is_outdated_a_year_after_it_was_checked(
+    on: dt.date, old: tuple[str, ...]
+) -> None:
+    assert outdated(CHECKED, on) == old
+
+
+def test_a_report_names_the_entries_that_were_a_year_old_at_its_own_date() -> None:
+    """The date is that of the latest evidence, so a report says the same whenever it is read."""
+    names = [f"rule {number}" for number in range(9)]
+    rows = [
+        {**content()["controls"][0], "control": name, "checked_on": checked_on}
+        for name, checked_on in zip(names, ["2026-11-27"] * 8 + ["2028-01-01"], strict=True)
+    ]
+
+    def line(as_of: str | None, **changes: Any) -> str:
+        head = {**content()["report"], "as_of": as_of}
+        told = said(example(report=head, controls=rows, **changes))
+        return told.partition("on rules and standards")[2].partition("that a rule is met.")[2]
+
+    assert line("2027-11-28T10:00:00Z").strip() == (
+        "8 of 9 entries were checked more than a year before this report: rule 0; rule 1; rule 2;"
+        " rule 3; rule 4; rule 5; and 2 more. Check them again before you rely on them."
+    )
+    assert "more than a year" not in line("2027-11-27T10:00:00Z")
+    assert "8 of 9 entries" in line("2027-11-28")  # the external edition gives days alone
+    assert "more than a year" not in line(None)
 
 
 # --- blocks of the sections ---
@@ -199,6 +262,7 @@ def test_every_text_is_said_where_it_holds_alone() -> None:
         ),
         example(checks=[{**check, "status": "not_measured"} for check in content()["checks"]]),
         example(published_rules=RULES),
+        example(report={"as_of": "2030-01-01T00:00:00Z"}),
     ]
     texts = [said(report) for report in reports]
     for section in load("sections"):
@@ -221,12 +285,12 @@ def test_what_is_stated_of_prototypes_says_whether_it_is_a_guarantee() -> None:
     )
     for words in ("not stated: nothing is guaranteed", "no bound", "yes", "1.5, 1e-06"):
         assert words in claimed
-    assert "What is guaranteed: the answers." in guaranteed
+    assert "The guarantee covers: the answers." in guaranteed
     assert "2, 0.25" in guaranteed
-    assert "epsilon is a claim" not in guaranteed.lower()
+    assert "epsilon is only a claim" not in guaranteed.lower()
 
 
-FITS = "The explanation gives age, sex and bmi in a form that at least 12 records in the data fit"
+FITS = "The explanation gives age, sex and bmi in a form that at least 12 records in the data match"
 PURE = {
     "sampled": (
         (0.97, 0.9377, 0.99),
@@ -273,7 +337,7 @@ def test_who_receives_an_explanation_is_told_nothing_where_it_does_not_hold() ->
         each | {"status": "fail"} if each["id"] == "k_min" else each for each in content()["checks"]
     ]
     for report in (example(checks=few), example(releases={"prototypes": amount(3)})):
-        assert "What may be told" not in said(report)
+        assert "You may tell" not in said(report)
 
 
 # --- words that promise more than a figure supports ---
