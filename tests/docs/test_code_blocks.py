@@ -79,6 +79,7 @@ OWN_PROCESS = {
 SLOW = {
     "docs/explanation/compared.md",
     "docs/explanation/lasting-answers.md",
+    "docs/explanation/methods-of-the-papers.md",
     "docs/how-to/answer-from-a-catalogue.md",
     "docs/how-to/audit-an-epsilon.md",
     "docs/how-to/audit-linkage.md",
