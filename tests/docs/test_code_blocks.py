@@ -61,6 +61,7 @@ NOT_RUN = {
 NEEDS = {
     "README.md": "dice_ml",
     "docs/tutorials/protect-dice.md": "dice_ml",
+    "docs/explanation/compared.md": "nice",
     "docs/how-to/use-nice.md": "nice",
     "docs/how-to/protect-on-spark.md": "pyspark",
     "docs/how-to/answer-with-prototypes.md": "opendp",
