@@ -256,7 +256,7 @@ class DPC(HostOnly):
     Its answers are not differentially private: training reads the rows themselves, although
     coefficients of its loss are noisy, and the prototypes (Eq. 14) are means of encoded rows
     without noise. One counterfactual is enough to tell apart two tables that differ in one row. See
-    the page "DPC as published".
+    the page "Methods of the papers".
 
     Source: Yang, Feng, Zhou, Chen, Hu (2022), Differentially Private Counterfactuals via Functional
     Mechanism.

@@ -52,7 +52,7 @@ METHODS: Mapping[str, Method] = {
     "mondrian": Method(
         label="Mondrian, normalised widths", make_protector=MondrianProtector, objective="ncp"
     ),
-    "reciprocal": Method(label="reciprocal (default)", guarantee="reciprocal"),
+    "reciprocal": Method(label="reciprocal", guarantee="reciprocal"),
 }
 """Methods by name. "grasp" is the method of the paper with its settings."""
 

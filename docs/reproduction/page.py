@@ -1,6 +1,7 @@
 """The page on the experiments: how its numbers are written. The template has the text.
 
-``python -m reproduction.page`` writes page and figures anew from the results that are kept here.
+``python -m reproduction.page`` writes page, tables and figures anew from the results that are kept
+here.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from reproduction import published
+from reproduction.export import printed_distance, write_tables
 from reproduction.figures import draw_figures
-from reproduction.measure import LABELS, METHODS, NICE
-from reproduction.results import KS, OURS, Results, StudyRow, Verdict
-from reproduction.studies import FRONTIER_KS
+from reproduction.measure import LABELS
+from reproduction.results import OURS, Results, StudyRow, Verdict
 
 HERE = Path(__file__).resolve().parent
 
@@ -30,9 +31,10 @@ NONE = "–"
 
 
 def main() -> None:
-    """Write page and figures from the results that are kept beside this script."""
+    """Write page, tables and figures from the results that are kept beside this script."""
     results = Results.from_json((HERE / "results.json").read_text(encoding="utf-8"))
     draw_figures(results, HERE / "figures")
+    write_tables(results, HERE / "tables")
     (HERE / "index.md").write_text(render(results, PAGE_WITH_FINDINGS), encoding="utf-8")
 
 
@@ -58,13 +60,11 @@ def render(results: Results, template: str = PAGE) -> str:
         with_interval=with_interval,
         find_row=find_row,
         in_words=in_words,
+        time_span=time_span,
+        printed_distance=printed_distance,
         results=results,
         published=published,
         labels=LABELS,
-        methods=tuple(METHODS),
-        nice_variants=tuple(NICE),
-        ks=KS,
-        frontier_ks=FRONTIER_KS,
         ours=OURS,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
@@ -134,11 +134,19 @@ def with_interval(
 
 
 def find_row(rows: Sequence[StudyRow], **values: object) -> StudyRow:
-    """Return the row of a study that has some values."""
+    """Return the first row of a study that has some values."""
     for row in rows:
         if all(row[name] == value for name, value in values.items()):
             return row
     raise LookupError(f"no row has {values}")
+
+
+def time_span(values: Sequence[float | None]) -> str:
+    """Write the shortest and the longest of some times."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return NONE
+    return f"{seconds(min(known))} to {seconds(max(known))}"
 
 
 def in_words(verdict: Verdict) -> str:

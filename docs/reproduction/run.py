@@ -1,4 +1,4 @@
-"""Run the experiments of the paper on its tables, and write results, page and figures.
+"""Run the experiments of the paper on its tables; write results, page, tables and figures.
 
     make reproduction DATA=FOLDER
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from reproduction.export import write_tables
 from reproduction.figures import draw_figures
 from reproduction.measure import (
     METHODS,
@@ -71,10 +72,11 @@ def main(arguments: list[str]) -> None:
 
 
 def write(results: Results, output: Path) -> None:
-    """Write results, page and figures into a folder."""
+    """Write results, page, tables and figures into a folder."""
     output.mkdir(parents=True, exist_ok=True)
     (output / "results.json").write_text(results.to_json() + "\n", encoding="utf-8")
     draw_figures(results, output / "figures")
+    write_tables(results, output / "tables")
     # The findings are written by hand, about the results that are kept beside this script.
     template = PAGE_WITH_FINDINGS if output == HERE else PAGE
     (output / "index.md").write_text(render(results, template), encoding="utf-8")

@@ -28,8 +28,7 @@ class Item(NamedTuple):
 REPRODUCTION = "docs/reproduction/index.md"
 METRICS = "docs/reference/metrics.md"
 AUDITS = "docs/reference/audits.md"
-RECOURSE = "docs/how-to/use-recourse-methods.md"
-DPC = "docs/explanation/dpc-as-published.md"
+METHODS = "docs/explanation/methods-of-the-papers.md"
 LEAKS = "docs/explanation/what-explanations-leak.md"
 
 ITEMS = [
@@ -126,38 +125,38 @@ ITEMS = [
     Item(
         YANG,
         "DPC, its autoencoder and search",
-        f"{DPC}#What it does",
+        f"{METHODS}#DPC: what it does",
         "recourse/test_dpc.py::test_the_search_follows_the_gradient_of_equation_18",
     ),
     Item(
         YANG,
         "the claimed guarantee",
-        f"{DPC}#See it leak",
+        f"{METHODS}#See DPC leak",
         "recourse/test_dpc_leak.py::test_one_counterfactual_refutes_the_claimed_epsilon",
     ),
     Item(
         YANG,
         "CADEX",
-        f"{RECOURSE}#Which there are",
+        f"{METHODS}#Which methods are included",
         "recourse/test_recourse.py::"
         "test_cadex_changes_one_feature_where_that_flips_and_twice_as_many_where_not",
     ),
     Item(
         YANG,
         "REVISE",
-        f"{RECOURSE}#Which there are",
+        f"{METHODS}#Which methods are included",
         "recourse/test_recourse.py::test_revise_answers_with_what_its_autoencoder_decodes",
     ),
     Item(
         YANG,
         "C-CHVAE",
-        f"{RECOURSE}#Which there are",
+        f"{METHODS}#Which methods are included",
         "recourse/test_recourse.py::test_answers_lie_where_the_training_rows_do",
     ),
     Item(
         YANG,
         "Tables 2 and 3, flipping ratio and distance",
-        f"{DPC}#What it costs, and gives",
+        f"{METHODS}#DPC: what it costs",
         "dp/test_digits.py::test_digits_become_other_digits",
     ),
     Item(
@@ -184,13 +183,13 @@ ITEMS = [
     Item(
         PAWELCZYK,
         "SCFE",
-        f"{RECOURSE}#Which there are",
+        f"{METHODS}#Which methods are included",
         "recourse/test_scfe.py::test_linear_models_are_answered_at_the_distance_of_the_closed_form",
     ),
     Item(
         PAWELCZYK,
         "Growing Spheres",
-        f"{RECOURSE}#Which there are",
+        f"{METHODS}#Which methods are included",
         "recourse/test_recourse.py::test_distance_is_close_to_that_of_the_boundary",
     ),
     Item(

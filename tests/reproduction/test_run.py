@@ -64,8 +64,14 @@ def test_no_comment_on_other_results_is_on_the_page(output: Path) -> None:
     assert "In short" not in (output / "index.md").read_text()
 
 
+def test_the_page_links_the_tables_that_are_written(output: Path) -> None:
+    linked = set(re.findall(r"\]\(tables/(\w+\.csv)\)", (output / "index.md").read_text()))
+    assert linked == {path.name for path in (output / "tables").iterdir()}
+
+
 def test_no_value_of_a_row_is_written(output: Path) -> None:
-    for name in ("results.json", "index.md"):
+    tables = [f"tables/{path.name}" for path in (output / "tables").iterdir()]
+    for name in ("results.json", "index.md", *tables):
         text = (output / name).read_text()
         assert "mild" not in text
         assert "strong" not in text
