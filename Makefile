@@ -75,15 +75,20 @@ coverage: $(READY) $(AXE)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
+# Code blocks of pages fit the site: 88 columns.
+PAGES := README.md $(shell find docs -name "*.md")
+
 check: $(READY)
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+	@$(BIN)/ruff format --check --line-length 88 $(PAGES)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 format: $(READY)
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+	@$(BIN)/ruff format --line-length 88 $(PAGES)
 
 # What would be published: built, checked, and installed where nothing else is.
 UV    := $(BIN)/uv

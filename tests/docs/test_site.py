@@ -26,7 +26,7 @@ SETTINGS = DOCS / "site" / "mkdocs.yml"
 
 def test_navigation_has_the_pages_of_the_index_in_its_order() -> None:
     index = re.findall(
-        r"^(?:## (.*)|\* \[[^\]]*\]\((.*?)\))",
+        r"^(?:## (.*)\n\n(?=\*)|\* \[[^\]]*\]\((.*?)\))",
         (DOCS / "index.md").read_text(encoding="utf-8"),
         re.M,
     )
