@@ -138,18 +138,18 @@ def draw(
         ring,
         area,
         *plot(train, right, sex, fits, "after"),
-        text(left, below, f"{int(same.sum())} of {len(train)} patients fits.", "ink number"),
+        text(left, below, f"{int(same.sum())} of {len(train)} patients matches.", "ink number"),
         text(
             left,
             below + 20,
-            f"Whoever knows age, sex and BMI of that patient learns all {len(private)}",
+            f"Anyone who knows age, sex and BMI of that patient learns all {len(private)}",
         ),
         text(left, below + 40, "private values: blood pressure and six blood values."),
-        text(right, below, f"{certificate.k} of {len(train)} patients fit.", "ink number"),
+        text(right, below, f"{certificate.k} of {len(train)} patients match.", "ink number"),
         text(
             right,
             below + 20,
-            f"Information loss (NCP) {certificate.ncp:.3f}; the model keeps the promise for",
+            f"Information loss (NCP) {certificate.ncp:.3f}; the model agrees for",
         ),
         text(
             right,
@@ -160,7 +160,7 @@ def draw(
     legend = f"Strong dots: patients of sex {sex}. Faint dots: the others. Data: diabetes patients of scikit-learn, public."
     described = (
         f"Two scatter plots of {len(train)} patients by age and BMI. Before: the explanation is one patient. "
-        f"After: it is a rectangle that {certificate.k} patients fit."
+        f"After: it is a rectangle that {certificate.k} patients match."
     )
     return "\n".join(
         [
