@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "wrap-an-explainer.md"
+FILE = PAGE.with_suffix("") / "other_libraries.py"
 
 
 def functions() -> dict[str, Any]:
@@ -15,4 +16,5 @@ def functions() -> dict[str, Any]:
     (code, *_) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     found: dict[str, Any] = {"__name__": PAGE.stem}
     exec(code, found)
+    exec(FILE.read_text(encoding="utf-8"), found)
     return found
