@@ -24,7 +24,7 @@ def read_by_the_code() -> set[str]:
 
 def test_the_page_of_commands_lists_every_variable_and_no_other() -> None:
     page = (REPOSITORY / "docs" / "reference" / "cli.md").read_text("utf-8")
-    table = page[page.index("| environment variable |") :].partition("\n\n")[0]
+    table = page[page.index("| Variable |") :].partition("\n\n")[0]
     assert set(VARIABLE.findall(table)) == read_by_the_code()
 
 
