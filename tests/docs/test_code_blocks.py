@@ -50,7 +50,6 @@ NOT_RUN = {
     "pip install": "changes the environment",
     "export CFK": "sets the environment of a shell",
     "export MLFLOW": "does so, too",
-    "cfk demo": "run by tests/cli/test_demo.py",
     "models:/": "needs a model registry",
     "mlflow models serve": "run by tests/serving/test_servers.py",
     "cfk serve": "runs until it is told to end; see tests/serving/test_servers.py",
