@@ -193,7 +193,7 @@ RUN: dict[str, Callable[[str, Block, dict[str, Any]], str]] = {
 }
 
 
-def files_of_the_command_line_page() -> None:
+def files_of_the_command_line_page() -> dict[str, Any]:
     """Write the tables, schema and model that docs/reference/cli.md speaks of."""
     import joblib
     import numpy as np
@@ -215,10 +215,33 @@ def files_of_the_command_line_page() -> None:
     Path("schema.json").write_text('{"quasi_identifiers": ["age"]}', encoding="utf-8")
     joblib.dump(model, "model.joblib")
     joblib.dump(model, "new.joblib")
+    return {}
 
 
-BEFORE: dict[str, Callable[[], None]] = {"docs/reference/cli.md": files_of_the_command_line_page}
-"""What a page takes for granted and does not make itself."""
+def dice_explainer_of_the_readme() -> dict[str, Any]:
+    """Return the DiCE explainer that a reader of README.md has already, for its quick start."""
+    import dice_ml
+    from sklearn.datasets import load_diabetes
+    from sklearn.ensemble import RandomForestClassifier
+
+    patients = load_diabetes(as_frame=True, scaled=False).frame.rename(columns={"s6": "glucose"})
+    slow = (patients["target"] < 140)[:331]
+    train = patients[["age", "sex", "bmi", "bp", "glucose"]][:331]
+    model = RandomForestClassifier(min_samples_leaf=10, random_state=0).fit(train, slow)
+    table = dice_ml.Data(
+        dataframe=train.assign(slow=slow),
+        continuous_features=["age", "bmi", "bp", "glucose"],
+        outcome_name="slow",
+    )
+    wrapped_model = dice_ml.Model(model=model, backend="sklearn")
+    return {"dice": dice_ml.Dice(table, wrapped_model, method="kdtree")}
+
+
+BEFORE: dict[str, Callable[[], dict[str, Any]]] = {
+    "README.md": dice_explainer_of_the_readme,
+    "docs/reference/cli.md": files_of_the_command_line_page,
+}
+"""What a page takes for granted and does not make itself: files, and objects by their name."""
 
 
 @pytest.mark.parametrize("page", runnable())
@@ -242,8 +265,7 @@ def check(page: str) -> None:
     """Run a page in the current folder and compare what its blocks print with what it says they
     do.
     """
-    BEFORE.get(page, lambda: None)()
-    namespace: dict[str, Any] = {"__name__": "page"}
+    namespace: dict[str, Any] = {"__name__": "page", **BEFORE.get(page, dict)()}
     for block in blocks(page):
         if block.language in RUN:
             said = RUN[block.language](page, block, namespace)
@@ -281,9 +303,8 @@ def write_outputs(page: str) -> None:
     """
     path = REPOSITORY / page
     text = path.read_text(encoding="utf-8")
-    namespace: dict[str, Any] = {"__name__": "page"}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        BEFORE.get(page, lambda: None)()
+        namespace: dict[str, Any] = {"__name__": "page", **BEFORE.get(page, dict)()}
         at = 0
         for block in blocks(page):
             said = RUN[block.language](page, block, namespace) if block.language in RUN else ""
