@@ -1,4 +1,4 @@
-# `cfk serve` with a sealed catalogue: docker build -t cfk . ; see docs/how-to/serve-with-mlflow.md for how to run it.
+# `cfk serve` with a sealed catalogue: docker build -t cfk . ; see docs/how-to/deploy-the-server.md for how to run it.
 FROM python:3.11-slim AS build
 WORKDIR /src
 COPY . .

@@ -1,4 +1,4 @@
-"""Several worker processes of uvicorn, started as docs/how-to/serve-with-mlflow.md says."""
+"""Several worker processes of uvicorn, started as docs/how-to/deploy-the-server.md says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from model_server import accepts, free_port, patients
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve-with-mlflow.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "deploy-the-server.md"
 TOKEN = "a-token-of-this-test-of-workers"
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
 QUERY = {"dataframe_records": [{"age": 30, "pay": 1_000_500}]}
@@ -54,11 +54,11 @@ def command_of_the_page(port: int) -> list[str]:
 def write_what_is_served(folder: Path) -> None:
     """Write the catalogue, the model and the tokens that app.py reads."""
     table = patients(300)[["age", "pay"]]
-    model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(table, accepts(table))
+    model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(table, 1 - accepts(table))
     schema = Schema.from_frame(table, quasi_identifiers=["age"])
     policy = PrivacyPolicy(k=5, guarantee="catalogue")
     anonymizer = KAnonymizer(policy=policy)
-    anonymizer.fit(Population.from_frame(table, schema), model=model, desired=1)
+    anonymizer.fit(Population.from_frame(table, schema), model=model, desired=0)
     anonymizer.seal(folder / "catalogue.cfk")
     joblib.dump(model, folder / "model.joblib")
     (folder / "tokens.txt").touch(0o600)
