@@ -85,26 +85,42 @@ CONTROLS = """\
 
 *For a data protection officer or an auditor: which section of a privacy report helps with which rule or standard?*
 
-Each row names a rule or a standard, what it asks for, and the sections of the [privacy report](index.md) that help to answer
-it. The JSON of every report holds the same rows under `controls`.
+Each row names a rule or a standard, what it asks for, and the sections of the [privacy report](index.md) that hold
+evidence for it, with their numbers in the report. A section is evidence for a part of what a rule asks. Whether it is enough
+is your decision. *Note* begins a remark about the report that is not part of the rule.
 
 **This is not legal advice, and it does not claim that a rule is met.** Rules change. Have counsel check every row that you
 rely on.
 
-The last column says how and when the row was checked:
+The map has no rows for recital 26, Art. 25 and Art. 35 of the GDPR (identifiable persons, data protection by design, impact
+assessment). They concern your whole processing, and a report can be one part of your answer.
 
-* *text*: the rule itself or an official page was read.
-* *abstract*: the abstract of a standard was read, not the standard.
-* *secondary sources*: notes about the rule were read, such as those of law firms.
-* *recalled*: the row was written from memory.
+The last column says what was read for the row, and when:
 
-If the date is a day, the link leads to a page that was read for this row, in a stored copy that may be older than that day.
-If the date is a month, the row was checked in that month from other notes. The link only says where the rule is published.
+* *text*: the rule itself, or an official page about it.
+* *abstract*: the abstract of a standard that is sold, not the standard.
+* *secondary sources*: notes about the rule, such as those of law firms or vendors. For these rows, read the rule itself.
+* *recalled*: nothing. The author wrote the row from memory.
 
-A report says how many rows were checked more than a year before its own date. `make dates` says the same for today. To
-correct a row, edit `cfk_plugin/report/texts/controls.yaml`, set its `checked_on`, and run
-`python docs/governance/make_pages.py`.
+If this is a link, it leads to the page that was read, in a stored copy that may be older than the date beside it. Otherwise
+the row was checked from other notes. The link *published* then only says where the rule is, and was not opened.
+
+A report says how many rows were checked more than a year before its own date, and its JSON has the same rows under
+`controls`.
 """
+
+REGIONS = {
+    "European Union": ("GDPR", "CJEU", "EU AI Act", "Article 29", "WP216", "EDPB", "EMA"),
+    "United States": (
+        *("CMS", "HIPAA", "SR ", "ECOA", "Regulation B", "CFPB"),
+        *("Colorado", "California"),
+    ),
+    "Standards and frameworks": ("ISO", "NIST", "Model cards"),
+}
+"""Heading to the beginnings of the names of its rules."""
+
+ENDED = "No longer in force"
+"""Heading of the rules that were rescinded or withdrawn, wherever they are from."""
 
 
 def escaped(text: str) -> str:
@@ -219,19 +235,43 @@ def metrics_page() -> str:
 
 def controls_page() -> str:
     """Return controls.md."""
-    titles = ["Rule or standard", "It asks for", "Section", "Status", "Checked"]
-    rows = [
-        [
+    names = {each["number"]: f"{each['number']} {each['title']}" for each in load("sections")} | {
+        "0": "First page and checks",
+        "12": "Answers and remaining risks",
+    }
+    under: dict[str, list[str]] = {heading: [] for heading in (*REGIONS, ENDED)}
+    for entry in controls():
+        sections = ", ".join(names[number] for number in entry["section"].split(", "))
+        cells = [
             escaped(entry["control"]),
             escaped(entry["requires"]),
-            entry["section"],
+            sections,
             escaped(entry["status"]),
-            f"[{entry['verified']}]({entry['source']}), {entry['checked_on']}",
+            checked(entry),
         ]
-        for entry in controls()
-    ]
-    lines = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows)]
-    return CONTROLS + "\n" + "\n".join(lines) + "\n"
+        under[heading_of(entry)].append(f"| {' | '.join(cells)} |")
+    titles = ["Rule or standard", "It asks for", "Sections of the report", "Status", "Checked"]
+    head = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles))]
+    parts = ["\n".join([f"## {name}\n", *head, *rows]) for name, rows in under.items()]
+    return CONTROLS + "\n" + "\n\n".join(parts) + "\n"
+
+
+def heading_of(entry: Mapping[str, str]) -> str:
+    """Return the heading below which an entry of the control map stands."""
+    if entry["status"].startswith(("rescinded", "withdrawn")):
+        return ENDED
+    (heading,) = (name for name, begins in REGIONS.items() if entry["control"].startswith(begins))
+    return heading
+
+
+def checked(entry: Mapping[str, str]) -> str:
+    """Return what was read for an entry and when; only an entry with a day links to what was
+    read.
+    """
+    how, _, _ = entry["verified"].partition(",")
+    if len(entry["checked_on"]) > len("2026-11"):
+        return f"[{how}]({entry['source']}), {entry['checked_on']}"
+    return f"{how}, {entry['checked_on']}; [published]({entry['source']})"
 
 
 def pages() -> Mapping[Path, str]:

@@ -25,9 +25,22 @@ def test_page_is_current(path):
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
 def test_tables_have_as_many_cells_as_columns(path):
-    (table,) = re.findall(r"(?:^\|.*\n)+", WRITTEN[path], re.M)
-    size = {"metrics.md": 3, "controls.md": 6}[path.name]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()} == {size}
+    tables = re.findall(r"(?:^\|.*\n)+", WRITTEN[path], re.M)
+    number, size = {"metrics.md": (1, 3), "controls.md": (4, 6)}[path.name]
+    assert len(tables) == number
+    for table in tables:
+        assert {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()} == {size}
+
+
+def test_every_rule_and_the_names_of_its_sections_are_in_the_control_map():
+    (page,) = [text for path, text in WRITTEN.items() if path.name == "controls.md"]
+    titles = {str(each["number"]): each["title"] for each in load("sections")}
+    rows = [row.split(" | ") for row in page.splitlines() if row.startswith("| ")]
+    found = {row[0].removeprefix("| "): row[2] for row in rows}
+    for entry in load("controls"):
+        for number in map(str, entry["sections"]):
+            expected = "First page and checks" if number == "0" else titles[number]
+            assert expected in found[entry["control"]]
 
 
 def test_every_definition_is_on_the_page_with_all_its_parts_or_names_the_one_that_has_them():
