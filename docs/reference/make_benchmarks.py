@@ -48,17 +48,14 @@ def answers_of(method: str) -> pd.DataFrame:
 
 
 def answers() -> str:
-    default = answers_of(DEFAULT)
-    nice = answers_of("NICE-sparsity")
-    dice = answers_of("DiCE-random")
-    head = ["table", "distance", "of NICE", "of DiCE", "changes", "of NICE", "of DiCE"]
-    head += ["range lost %", "people, least"]
-    rows = []
-    for name, own in default.iterrows():
-        row = [str(name)]
-        for figure in ("distance", "changes"):
-            row += [own[figure], nice.loc[name, figure], dice.loc[name, figure]]
-        rows.append([*row, own["ncp_percent"], own["k_consistent"]])
+    methods = [answers_of(name) for name in ("NICE-sparsity", "DiCE-random", DEFAULT)]
+    head = ["table", "distance, NICE", "DiCE", "default", "changes, NICE", "DiCE", "default"]
+    head += ["CPU ms, NICE", "DiCE", "default"]
+    columns = ("distance", "changes", "ms_per_query")
+    rows = [
+        [str(name), *(method.loc[name, column] for column in columns for method in methods)]
+        for name in methods[-1].index
+    ]
     return markdown(head, rows)
 
 
@@ -98,31 +95,6 @@ def short_catalogue() -> str:
     return markdown(head, rows)
 
 
-def facts() -> str:
-    head = ["method", "rules or entries", "people reached %", "mean cost"]
-    rows = [
-        [row.method, row.rules_or_entries, row.others_reached_percent, row.others_mean_cost]
-        for row in read("short-catalogue-and-facts").itertuples()
-    ]
-    return markdown(head, rows)
-
-
-def searches() -> str:
-    found = read("searches").set_index(["table", "method"])
-    faster = read("searches-beside-grasp").set_index(["table", "objective"])
-    head = ["table", "range lost %, exact", "GRASP", "Mondrian"]
-    head += ["pureness %, exact", "GRASP", "Mondrian", "times faster"]
-    methods = ("exact, pureness", "grasp, pureness", "mondrian")
-    rows = []
-    for name in found.index.unique("table"):
-        row = [name]
-        for figure in ("ncp_percent", "pureness_percent"):
-            row += [found.loc[(name, method), figure] for method in methods]
-        factor = faster.loc[(name, "pureness"), "grasp_whole_over_exact_whole"]
-        rows.append([*row, thousands(factor)])
-    return markdown(head, rows)
-
-
 def groups() -> str:
     found = read("groups")
     head = ["table", "people", "Mondrian", "`fast`", "`balanced`", "`thorough`"]
@@ -157,18 +129,8 @@ def requests() -> str:
 
 
 def fit() -> str:
-    head = ["table", "rows", "`fit`, CPU s", "groups lose %", "Mondrian's", "anjana's"]
-    rows = [
-        [
-            row.table,
-            thousands(row.rows),
-            row.fit_cpu_s,
-            row.groups_ncp_percent,
-            row.mondrian_ncp_percent,
-            row.anjana_ncp_percent,
-        ]
-        for row in read("fit").itertuples()
-    ]
+    head = ["table", "rows", "CPU s"]
+    rows = [[row.table, thousands(row.rows), row.fit_cpu_s] for row in read("fit").itertuples()]
     return markdown(head, rows)
 
 
@@ -209,33 +171,12 @@ def catalogue_fit() -> str:
 
 def spark() -> str:
     found = read("spark")
-    head = ["work", "rows", "CPU s", "elapsed s", "driver, GB", "Java, GB", "worker, GB"]
-    columns = ("cpu_s", "wall_s", "driver_gb", "java_gb", "worker_gb")
+    head = ["work", "rows", "CPU s", "driver, GB", "Java, GB", "worker, GB"]
+    columns = ("cpu_s", "driver_gb", "java_gb", "worker_gb")
     rows = []
     for _, row in found[found["rows"].astype(int) >= 1_000_000].iterrows():
         cells = [row[name] or "–" for name in columns]
-        cells[1] = thousands(cells[1])
         rows.append([row["work"], thousands(row["rows"]), *cells])
-    return markdown(head, rows)
-
-
-def prototypes() -> str:
-    head = ["table", "features", "`fit`, s", "one answer, ms", "of 50, ms each"]
-    found = read("prototypes")
-    rows = [
-        [row.table, row.features, row.rows_fit_s, row.moved_lone_ms, row.moved_batch_ms]
-        for row in found[found["moved_lone_ms"] != ""].itertuples()
-    ]
-    return markdown(head, rows)
-
-
-def reports() -> str:
-    columns = ("runs", "read_s", "build_s", "render_s", "html_kb", "memory_gb")
-    head = ["store", "explanations", "runs", "read, s", "build, s", "render, s", "HTML, kB", "GB"]
-    rows = [
-        [row["store"], thousands(row["explanations"]), *(row[name] for name in columns)]
-        for _, row in read("reports").iterrows()
-    ]
     return markdown(head, rows)
 
 
@@ -244,8 +185,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "table: answers by k": answers_by_k,
     "table: guarantees": guarantees,
     "table: short catalogue": short_catalogue,
-    "table: facts": facts,
-    "table: searches": searches,
     "table: groups": groups,
     "table: requests": requests,
     "table: fit": fit,
@@ -253,14 +192,27 @@ TABLES: dict[str, Callable[[], str]] = {
     "table: scale": scale,
     "table: catalogue fit": catalogue_fit,
     "table: spark": spark,
-    "table: prototypes": prototypes,
-    "table: reports": reports,
 }
+
+
+def how_often_less(one: pd.DataFrame, other: pd.DataFrame, figure: str) -> str:
+    """Return in words on how many tables a method has less of something."""
+    words = ("none", "one", "two", "three", "four", "five", "all")
+    return words[(one[figure].astype(float) < other[figure].astype(float)).sum()]
+
+
+def most_missing(percents: pd.Series) -> str:
+    """Return by how much the least of some percentages falls short of 100."""
+    return f"{100 - percents.astype(float).min():g}"
 
 
 def figures() -> dict[str, str]:
     """Return the figures that stand in sentences, by their name on the page."""
     default = answers_of(DEFAULT)
+    nice = answers_of("NICE-sparsity")
+    dice = answers_of("DiCE-random")
+    beside_nice = default["distance"].astype(float) / nice["distance"].astype(float)
+    reciprocal = answers_of("reciprocal")
     few = read("few-changes")
     usual = few[few["options"] == "default"]
     shared = read("shared-beside-exact")
@@ -272,6 +224,10 @@ def figures() -> dict[str, str]:
     fits = read("fit").set_index("table")
     sizes = read("scale")
     largest = sizes[sizes["people"] == "10000000"]
+    numeric = largest.set_index("postal_area").loc["numeric"]
+    facts = read("short-catalogue-and-facts").iloc[[0, -1]]
+    facts_reach, short_reach = facts["others_reached_percent"]
+    facts_cost, short_cost = facts["others_mean_cost"]
     catalogues = read("catalogue-fit")
     faster = read("searches-beside-grasp").set_index("objective")
     times = sorted(faster.loc["pureness", "grasp_whole_over_exact_whole"], key=int)
@@ -282,11 +238,20 @@ def figures() -> dict[str, str]:
     pipeline = read("pipeline")
     first = read("first-call")["cpu_s"]
     served = read("prototypes")
+    moved = served[served["moved_lone_ms"] != ""]
+    million = read("reports")
+    million = million[million["explanations"] == "1000000"]
     times_farther = served["prototypes_l1"].astype(float) / served["rows_l1"].astype(float)
     return {
         "answered": span(default["answered_percent"]),
         "true": span(default["true_percent"]),
-        "distance": span(default["distance"]),
+        "NICE nearer": how_often_less(nice, default, "distance"),
+        "DiCE nearer": how_often_less(dice, default, "distance"),
+        "NICE fewer": how_often_less(nice, default, "changes"),
+        "DiCE fewer": how_often_less(dice, default, "changes"),
+        "beside NICE": f"{beside_nice.min():.1f} to {beside_nice.max():.1f}",
+        "reciprocal withheld": most_missing(reciprocal["answered_percent"]),
+        "reciprocal untrue": most_missing(reciprocal["true_percent"]),
         "range": span(default["ncp_percent"]),
         "pureness": span(default["pureness_mean_percent"]),
         "changes": span(usual["changes_mean"]),
@@ -297,7 +262,16 @@ def figures() -> dict[str, str]:
         "one answer": explain["lone_ms"],
         "of a thousand": f"{float(explain['of_1000_us_each']) / 1000:.1f}",
         "fit of adult": fits.loc["adult", "fit_cpu_s"],
-        "largest fit": max(largest["fit_s"], key=float),
+        "facts reach": facts_reach,
+        "facts cost": facts_cost,
+        "short reach": short_reach,
+        "short cost": short_cost,
+        "numeric fit": numeric["fit_s"],
+        "numeric memory": numeric["peak_memory_gb"],
+        "prototypes fit": span(moved["rows_fit_s"]),
+        "prototypes answer": span(moved["moved_lone_ms"]),
+        "report memory": span(million["memory_gb"]),
+        "largest fit": span(largest["fit_s"]),
         "largest memory": max(largest["peak_memory_gb"], key=float),
         "fit of a million": span(catalogues["fit_cpu_s"]),
         "faster": f"{thousands(slowest)} to {thousands(fastest)}",
