@@ -204,7 +204,7 @@ def test_the_first_page_comes_before_everything_else(root: Element) -> None:
         "Review",
         "Not covered",
         *data.report["not_covered"],
-        "Why this",
+        "Reason for this report",
     )
     assert [words for words in said if words not in header] == []
     assert header.index("Internal edition") < header.index("Review") < header.index("Not covered")
