@@ -61,6 +61,7 @@ def sentences_of(name: str, words: Mapping[str, Any], folder: Path) -> dict[str,
     return {
         "heading": words["heading"],
         "intro": words["intro"].strip(),
+        "note": words["note"].strip(),
         "english": explanations.text(people),
         "german": german,
     }
