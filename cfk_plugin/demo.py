@@ -292,10 +292,10 @@ def show(act: Act, queries: pd.DataFrame, population: Population, console: Conso
         told.add_row(f"[dim]patient {entry.query}")
         told.add_row("  [red]before", _whose(raw, population))
         sentence = entry.text({str(name): value for name, value in factual.items()})
-        told.add_row("  [green]after", f"{sentence} {entry.certificate.k} people fit this.")
+        told.add_row("  [green]after", f"{sentence} {entry.certificate.k} people match this.")
     console.print(table)
     console.print(
-        "Before: what leaves without protection, shown here only because this data is public.",
+        "Before: what would be released without protection. It is shown because this data is public.",
         style="dim",
     )
     console.print()
@@ -315,15 +315,15 @@ def _whose(raw: pd.Series, population: Population) -> str:
     found = equal[equal[KNOWN].all(axis=1)]
     who = f"Age {_cell(raw['age'])}, sex {_cell(raw['sex'])}, BMI {_cell(raw['bmi'])}"
     if found.empty:
-        return f"{who} is no training patient."
+        return f"{who} matches no training patient."
     people = (
         "exactly one training patient" if len(found) == 1 else f"{len(found)} training patients"
     )
     private = found.drop(columns=KNOWN)
     learnt = int(private.sum(axis=1).max())
     return (
-        f"{who} is {people}: whoever knows that learns {learnt} of the {private.shape[1]} private"
-        " values."
+        f"{who} matches {people}. Anyone who knows this learns {learnt} of the"
+        f" {private.shape[1]} private values."
     )
 
 
@@ -357,10 +357,10 @@ def summarize(acts: list[Act], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        "Copies, near: of the raw counterfactuals for a few refused patients, those that are a"
-        " training patient, or nearly. k: people behind an explanation; rerun: of whom are left for"
-        " somebody who reruns the protection for everybody. NCP: information lost, mean, 0 to 1."
-        " Pureness: share of the region where the model keeps the promise, mean.",
+        "copies, near: share of the raw counterfactuals that equal a training patient, or nearly."
+        " least k: fewest people who match an explanation. rerun: fewest people left if an attacker"
+        " repeats the protection for everybody. NCP: mean information loss, 0 to 1. pureness: mean"
+        " share of the value combinations for which the model agrees.",
         style="dim",
     )
 
@@ -380,8 +380,8 @@ def farewell(
     console.print()
     console.rule("[bold]Report")
     console.print(
-        f"{folder / REPORT}: verdict [bold]{report.verdict}[/] ({said}). Unmeasured is never a"
-        " pass: nobody has attacked these explanations yet, or answered what only people can."
+        f"{folder / REPORT}: verdict [bold]{report.verdict}[/] ({said}). Review means that"
+        " some checks need an answer that only people can give, and that no attack was run yet."
     )
     port = 5000
     console.print(

@@ -38,7 +38,7 @@ def test_the_demo_tells_its_story_and_logs_it(tmp_path: Path) -> None:
         "before",
         "after",
         "The model would predict a slow progression",
-        "people fit this",
+        "people match this",
         "nearest unlike neighbour",
         "DiCE",
         "mlflow ui",
