@@ -295,7 +295,7 @@ def show(act: Act, queries: pd.DataFrame, population: Population, console: Conso
         told.add_row("  [green]after", f"{sentence} {entry.certificate.k} people match this.")
     console.print(table)
     console.print(
-        "Before: what would be released without protection. It is shown because this data is public.",
+        "Before: what would be released without protection, shown because this data is public.",
         style="dim",
     )
     console.print()
