@@ -78,6 +78,7 @@ SLOW = {
     "docs/explanation/compared.md",
     "docs/explanation/methods-of-the-papers.md",
     "docs/how-to/answer-from-a-catalogue.md",
+    "docs/how-to/answer-with-prototypes.md",
     "docs/how-to/audit-a-release.md",
     "docs/how-to/choose-a-policy.md",
     "docs/how-to/keep-a-ledger-and-a-budget.md",
