@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.intake import whole_number
+from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.margin import checked_later
 from cfk_plugin.data.model import thresholded
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.intake import Counterfactual, as_table, require_features
+from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population

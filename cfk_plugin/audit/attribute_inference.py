@@ -30,7 +30,7 @@ from cfk_plugin.audit.targets import (
     check_sample,
 )
 from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.intake import whole_number
+from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_of
 from cfk_plugin.data.schema import Schema

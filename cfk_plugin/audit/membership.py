@@ -50,7 +50,7 @@ from cfk_plugin.audit.targets import (
     check_sample,
     plain,
 )
-from cfk_plugin.data.intake import whole_number
+from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.heom import Heom

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.audit.result import AuditResult, Rate, rate
-from cfk_plugin.data.intake import require_features, whole_number
+from cfk_plugin.data.encoded_table import require_features, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region

@@ -22,7 +22,7 @@ from cfk_plugin.audit.scenario import (
 from cfk_plugin.audit.setting import Mask, Rows, Setting
 from cfk_plugin.audit.spoiling import spoil
 from cfk_plugin.audit.trilateration import trilaterate
-from cfk_plugin.data.intake import whole_number
+from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.errors import refitting
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.release.anonymizer import KAnonymizer

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin._protect import protect
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Kind
-from cfk_plugin.data.intake import select, whole_number
+from cfk_plugin.data.encoded_table import select, whole_number
 from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values, to_text

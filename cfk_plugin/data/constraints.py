@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows
-from cfk_plugin.data.intake import Encoder, Intake, whole_number
+from cfk_plugin.data.encoded_table import EncodedTable, Encoder, whole_number
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.schema import Change
 from cfk_plugin.errors import HostOnly, InputError, did_you_mean, quiet
@@ -256,7 +256,7 @@ class Constraints(HostOnly):
     `max_changes` attributes change, if that is not None.
     """
 
-    queries: Intake
+    queries: EncodedTable
     rules: Mapping[str, Rule]
     max_changes: int | None = None
 

@@ -24,11 +24,11 @@ from cfk_plugin.data.decision import (
     probabilities_of,
 )
 from cfk_plugin.data.domain import UNKNOWN, Codes
-from cfk_plugin.data.intake import (
+from cfk_plugin.data.encoded_table import (
     COPIES_EAGERLY,
     FEW,
+    EncodedTable,
     Encoder,
-    Intake,
     divided,
     select,
     table_of,
@@ -455,7 +455,7 @@ class Grid:
 
 
 def rows_for_cells(
-    encoder: Encoder, given: pd.DataFrame | Intake, which: NDArray[np.int64], cells: Codes
+    encoder: Encoder, given: pd.DataFrame | EncodedTable, which: NDArray[np.int64], cells: Codes
 ) -> pd.DataFrame:
     """Build model input: quasi-identifiers of cell ``cells[i]``, the rest from row ``which[i]`` of
     those given.
@@ -467,7 +467,7 @@ def rows_for_cells(
         if name not in named:
             columns[name] = (
                 given.column(j, which)
-                if isinstance(given, Intake)
+                if isinstance(given, EncodedTable)
                 else given[name].array.take(which)
             )
             continue
@@ -477,7 +477,7 @@ def rows_for_cells(
             columns[name] = domain.restore_array(codes)
             continue
         column = domain.restore(codes.clip(max=domain.size - 1)).astype(object)
-        frame = given.frame if isinstance(given, Intake) else given
+        frame = given.frame if isinstance(given, EncodedTable) else given
         column[is_own] = frame[name].array.take(which[is_own]).astype(object)
         columns[name] = conform(column, domain.dtype).array
     return table_of(columns)
@@ -693,8 +693,8 @@ class RowOracle(HostOnly):
 
     def outcomes(
         self,
-        accepted: Intake,
-        queries: Intake | NDArray[Any] | None,
+        accepted: EncodedTable,
+        queries: EncodedTable | NDArray[Any] | None,
         fixed: Any,
         foreseen: Callable[[Region], Codes] | None,
     ) -> tuple[NDArray[Any], NDArray[Any] | None, Ahead]:
@@ -703,13 +703,13 @@ class RowOracle(HostOnly):
 
         This is one call of the model, if the tables have the same dtypes.
         """
-        count, known = len(accepted), None if isinstance(queries, Intake) else queries
+        count, known = len(accepted), None if isinstance(queries, EncodedTable) else queries
         if not 0 < count <= FEW:
-            if not isinstance(queries, Intake):
+            if not isinstance(queries, EncodedTable):
                 return self._ask_all(accepted)[0], known, Ahead()
             own, known = self._ask_all(accepted, queries)
             return own, known, Ahead()
-        every = accepted.joined(queries) if isinstance(queries, Intake) else accepted
+        every = accepted.joined(queries) if isinstance(queries, EncodedTable) else accepted
         codes, sizes = every.quasi_identifiers[0], self.population.sizes.astype(np.int32)
         which, cells = [np.arange(len(every))], [np.where(codes < 0, sizes, codes)]
         if fixed is not None and foreseen is not None:
@@ -725,19 +725,21 @@ class RowOracle(HostOnly):
             [count, len(every) - count, len(at) - len(every)]
         )
         ahead = Ahead(at[len(every) :], asked[len(every) :], rest)
-        labels_of_queries = of_queries.labels if isinstance(queries, Intake) else known
+        labels_of_queries = of_queries.labels if isinstance(queries, EncodedTable) else known
         return of_accepted.labels, labels_of_queries, ahead
 
-    def _ask_all(self, *intakes: Intake) -> list[NDArray[Any]]:
+    def _ask_all(self, *intakes: EncodedTable) -> list[NDArray[Any]]:
         """Return the labels of each table, in one call where all have the same dtypes."""
-        frames = [intake.frame for intake in intakes if len(intake)]
+        frames = [encoded.frame for encoded in intakes if len(encoded)]
         if len(frames) > 1 and all(frames[0].dtypes.equals(each.dtypes) for each in frames):
             labels = self.ask(pd.concat(frames, ignore_index=True))
-            return divided(labels, [len(intake) for intake in intakes])
+            return divided(labels, [len(encoded) for encoded in intakes])
         nothing = np.empty(0, dtype=object)
-        return [self.ask(intake.frame) if len(intake) else nothing for intake in intakes]
+        return [self.ask(encoded.frame) if len(encoded) else nothing for encoded in intakes]
 
-    def queried(self, factuals: pd.DataFrame, query: NDArray[np.int64]) -> Intake | NDArray[Any]:
+    def queried(
+        self, factuals: pd.DataFrame, query: NDArray[np.int64]
+    ) -> EncodedTable | NDArray[Any]:
         """Return the labels of the queries, each asked once; where they are few, the queries, to be
         asked later.
         """
@@ -767,7 +769,7 @@ class Oracle(HostOnly):
         self,
         judge: Judge,
         rows: RowOracle,
-        counterfactuals: pd.DataFrame | Intake,
+        counterfactuals: pd.DataFrame | EncodedTable,
         desired_at: Codes | None = None,
         ahead: Ahead | None = None,
     ) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.display import card, doing, facts, share, table
 from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
-from cfk_plugin.data.intake import Encoder, whole_number
+from cfk_plugin.data.encoded_table import Encoder, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region, to_text
 from cfk_plugin.data.rows import RowsOnCluster, RowStore, collapse, one_row_each

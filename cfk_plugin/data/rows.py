@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import CodeIndex, Codes, Domain, Rows
-from cfk_plugin.data.intake import Encoder
+from cfk_plugin.data.encoded_table import Encoder
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import CFKError, HostOnly, PopulationError, load_extra, quiet
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.intake import divided
+from cfk_plugin.data.encoded_table import divided
 from cfk_plugin.data.schema import Attribute, Hierarchy, Schema
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import BundleError

@@ -18,7 +18,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import mix
-from cfk_plugin.data.intake import one_row
+from cfk_plugin.data.encoded_table import one_row
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Schema

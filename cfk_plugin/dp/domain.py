@@ -20,7 +20,7 @@ from pandas.api import types
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.intake import table_of
+from cfk_plugin.data.encoded_table import table_of
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import is_missing, to_text
 from cfk_plugin.data.schema import Attribute, Schema, type_of_values

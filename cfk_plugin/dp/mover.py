@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.intake import one_row
+from cfk_plugin.data.encoded_table import one_row
 from cfk_plugin.dp.domain import PublicColumn, PublicDomain
 from cfk_plugin.dp.forest import Likelihood, gain_of
 from cfk_plugin.metrics.heom import TIE, HeomCodes, differences

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.intake import require_features, select
+from cfk_plugin.data.encoded_table import require_features, select
 from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.policy import ALREADY_DESIRED, Outcome
 from cfk_plugin.data.population import Population, check_population

@@ -14,7 +14,7 @@ import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.intake import Intake, take_in
+from cfk_plugin.data.encoded_table import EncodedTable, encode
 from cfk_plugin.data.model import Ahead, Labels
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.predictions import Predictions
@@ -53,7 +53,7 @@ _OWN, ANCHOR = -1, -2
 
 class CatalogueAnswers(NamedTuple):
     entry: Ints  # of each query; -1 if none is true for the person who asks
-    points: Intake | None  # those that answers ask for; None if there is none
+    points: EncodedTable | None  # those that answers ask for; None if there is none
     # what the model says at all combinations of its region, where it was asked
     said: list[Predictions | None]
     # what it says at the anchors and at the queries, where asked along with the first question
@@ -107,7 +107,7 @@ class CatalogueAnswers(NamedTuple):
 class Anchors(NamedTuple):
     """An explainer's counterfactuals, one per query, with their groups; -1 for none."""
 
-    counterfactuals: Intake
+    counterfactuals: EncodedTable
     groups: Ints
     # False where they may be rows, and private values of single people must not be released
     may_keep_own_values: bool = True
@@ -155,7 +155,7 @@ class _Asked(NamedTuple):
 
     limits: Constraints
     anchors: Anchors | None
-    start: Intake
+    start: EncodedTable
     options: SearchOptions
     # what each private attribute that differs adds to the distance by which candidates are ordered
     order_cost: float
@@ -300,13 +300,13 @@ def _moved(catalogue: Catalogue, pools: Pools, start: Points, part: Ints, ends: 
     return moved
 
 
-def _rows(catalogue: Catalogue, pools: Pools, points: Points, found: Ints) -> Intake:
+def _rows(catalogue: Catalogue, pools: Pools, points: Points, found: Ints) -> EncodedTable:
     """Return answers with the first combination of their regions, and the private values that they
     have come to.
     """
     entry = found[found >= 0]
     if catalogue.forms:  # these leave as they were made
-        return take_in(catalogue.points.take(entry), catalogue.partition.population.encoder)
+        return encode(catalogue.points.take(entry), catalogue.partition.population.encoder)
     points.at[:, list(pools.schema.quasi_positions)] = catalogue.corners[catalogue.group_at[entry]]
     return pools.rows(points)
 
@@ -321,7 +321,9 @@ def _turns(who: Ints) -> tuple[Ints, Ints, Ints]:
     return turn - first, first, times[at]
 
 
-def nearest(catalogue: Catalogue, counterfactuals: Intake, open_to: Mask, groups: Ints) -> Ints:
+def nearest(
+    catalogue: Catalogue, counterfactuals: EncodedTable, open_to: Mask, groups: Ints
+) -> Ints:
     """Return the entry that each counterfactual is in its group, or the nearest, whoever asks; -1
     if there is none.
     """
@@ -742,7 +744,7 @@ class Given:
     """
 
     def __init__(
-        self, catalogue: Catalogue, pools: Pools, queries: Intake, who: Ints, wanted: Ints
+        self, catalogue: Catalogue, pools: Pools, queries: EncodedTable, who: Ints, wanted: Ints
     ) -> None:
         # per asker
         self._catalogue, self._pools, self._queries, self.left = (

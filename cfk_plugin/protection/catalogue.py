@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Offers
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Domain, bin_of
-from cfk_plugin.data.intake import Intake, table_of
+from cfk_plugin.data.encoded_table import EncodedTable, table_of
 from cfk_plugin.data.margin import SEALED, sealed_requirement
 from cfk_plugin.data.model import (
     MOST_CELLS,
@@ -172,7 +172,7 @@ class Catalogue(HostOnly):
         """
         return self.policy.private_values == "shared" and bool(self.private_at)
 
-    def own(self, counterfactuals: Intake, groups: Ints) -> Ints:
+    def own(self, counterfactuals: EncodedTable, groups: Ints) -> Ints:
         """Return the entry that a counterfactual itself is, if its group offers its private values;
         else -1.
         """
@@ -347,7 +347,7 @@ class Catalogue(HostOnly):
         ]
 
     def distances(
-        self, queries: Intake, at: Ints, open_to: Mask, change_cost: float = 0.0
+        self, queries: EncodedTable, at: Ints, open_to: Mask, change_cost: float = 0.0
     ) -> tuple[Floats, Floats]:
         """Return the distances of some queries to the groups that have entries, and to the entries'
         private values.
@@ -372,7 +372,7 @@ class Catalogue(HostOnly):
             parts += change_cost * n_different(compared, entries)
         return regions, parts
 
-    def n_outside(self, queries: Intake) -> Ints:
+    def n_outside(self, queries: EncodedTable) -> Ints:
         """Return how many quasi-identifiers of each query are outside of the regions of groups.
 
         The shape is (n_queries, n_groups), with the groups that have entries.

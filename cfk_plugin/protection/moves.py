@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.intake import FEW, Intake, divided, table_of, take_in
+from cfk_plugin.data.encoded_table import FEW, EncodedTable, divided, encode, table_of
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.metrics.heom import differences
@@ -92,7 +92,7 @@ class Points(NamedTuple):
 class Pools:
     """What points are made of: the population's values, and categories of queries that it lacks."""
 
-    def __init__(self, catalogue: Catalogue, queries: Intake, start: Intake) -> None:
+    def __init__(self, catalogue: Catalogue, queries: EncodedTable, start: EncodedTable) -> None:
         heom, _ = catalogue.private_values
         self._encoder, self.schema, self._domains = (
             queries.encoder,
@@ -126,13 +126,13 @@ class Pools:
                 ignore_index=True,
             ).array
 
-    def _places(self, intake: Intake, first: int) -> Points:
-        places = intake.codes.astype(np.int64)
+    def _places(self, encoded: EncodedTable, first: int) -> Points:
+        places = encoded.codes.astype(np.int64)
         for j, domain in enumerate(self._domains):
             if not domain.is_numeric and len(lost := np.flatnonzero(places[:, j] < 0)):
                 places[lost, j] = domain.size + first + lost
                 self._others[j] = None
-        return Points(places, intake.numbers)
+        return Points(places, encoded.numbers)
 
     def frame(self, points: Points) -> pd.DataFrame:
         """Return points as the model takes them."""
@@ -146,10 +146,10 @@ class Pools:
                 columns[feature] = other.take(place)
         return table_of(columns)
 
-    def rows(self, points: Points) -> Intake:
+    def rows(self, points: Points) -> EncodedTable:
         """Return points as they would be taken in."""
         if len(points.at) > FEW:
-            return take_in(self.frame(points), self._encoder)
+            return encode(self.frame(points), self._encoder)
         own, parts = (
             self._others,
             enumerate(zip(self._domains, points.at.T, points.numbers.T, strict=True)),

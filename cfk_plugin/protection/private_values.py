@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.intake import table_of
+from cfk_plugin.data.encoded_table import table_of
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.axes import Codes, Floats, Ints

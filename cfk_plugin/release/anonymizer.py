@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Rules, decided_features, most_changes, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
-from cfk_plugin.data.intake import Counterfactual, as_table, require_features, whole_number
+from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.margin import checked_later, requirement_of
 from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
 from cfk_plugin.data.personal import age_columns, personal_columns

@@ -8,7 +8,7 @@ import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import Rows
-from cfk_plugin.data.intake import Intake
+from cfk_plugin.data.encoded_table import EncodedTable
 from cfk_plugin.data.model import Labels, Oracle
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.errors import HostOnly
@@ -19,7 +19,7 @@ from cfk_plugin.hookspecs import Progress
 class Batch(HostOnly):
     """Counterfactuals to protect, and what is needed to judge each."""
 
-    intake: Intake
+    encoded: EncodedTable
     query: Rows  # the query that each answers
     own: Labels  # the model's label at each
     factual: Labels | None  # and at its query, if that decides what is desired
@@ -37,7 +37,7 @@ class Batch(HostOnly):
     starts_at_counterfactual: bool = False
 
     def __len__(self) -> int:
-        return len(self.intake)
+        return len(self.encoded)
 
     def take(self, at: Rows) -> Batch:
         factual, entries = (
@@ -51,7 +51,7 @@ class Batch(HostOnly):
         )
         is_record = None if self.is_record is None else self.is_record[at]
         return Batch(
-            self.intake.take(at),
+            self.encoded.take(at),
             self.query[at],
             self.own[at],
             factual,

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows, mix
-from cfk_plugin.data.intake import Intake, take_in
+from cfk_plugin.data.encoded_table import EncodedTable, encode
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.errors import HostOnly, InputError
@@ -92,12 +92,12 @@ class Detector(HostOnly):
         """
         return self.find_coded(self._take_in(frame), instance_based=instance_based)
 
-    def find_coded(self, intake: Intake, *, instance_based: bool) -> tuple[Finding, ...]:
+    def find_coded(self, encoded: EncodedTable, *, instance_based: bool) -> tuple[Finding, ...]:
         """Like `find`, for counterfactuals that were taken in already."""
-        native, native_qi = self._equal_to(intake)
+        native, native_qi = self._equal_to(encoded)
         near = native | instance_based
         if len(open_ := np.flatnonzero(~near)):
-            near[open_] = self._is_near(*self._distances(intake.take(open_)))
+            near[open_] = self._is_near(*self._distances(encoded.take(open_)))
         worst = np.select([native, near, native_qi], [0, 1, 2], 3)
         return tuple(map(_KINDS.__getitem__, worst.tolist()))
 
@@ -106,25 +106,27 @@ class Detector(HostOnly):
 
         For the data holder.
         """
-        intake = self._take_in(frame)
-        native, native_qi = self._equal_to(intake)
+        encoded = self._take_in(frame)
+        native, native_qi = self._equal_to(encoded)
         distance, ratio = np.zeros(len(frame)), np.zeros(len(frame))
         if len(open_ := np.flatnonzero(~native)):
-            distance[open_], ratio[open_] = self._distances(intake.take(open_))
+            distance[open_], ratio[open_] = self._distances(encoded.take(open_))
         return Detection(
             native, native_qi, native | self._is_near(distance, ratio), distance, ratio
         )
 
-    def _take_in(self, frame: pd.DataFrame) -> Intake:
+    def _take_in(self, frame: pd.DataFrame) -> EncodedTable:
         if lost := [name for name in self._features if name not in frame.columns]:
             raise InputError(f"the table of counterfactuals lacks {', '.join(lost)}")
         if not frame.columns.is_unique:
             raise InputError("the table of counterfactuals has two columns of the same name")
-        return take_in(frame, self._population.encoder)
+        return encode(frame, self._population.encoder)
 
-    def _equal_to(self, intake: Intake) -> tuple[Mask, Mask]:
-        codes = intake.codes if intake.odd is None else np.where(intake.odd, INVALID, intake.codes)
-        return self.equal_rows(codes, intake.numbers)
+    def _equal_to(self, encoded: EncodedTable) -> tuple[Mask, Mask]:
+        codes = (
+            encoded.codes if encoded.odd is None else np.where(encoded.odd, INVALID, encoded.codes)
+        )
+        return self.equal_rows(codes, encoded.numbers)
 
     @cached_property
     def _decimals(self) -> list[int]:
@@ -197,9 +199,9 @@ class Detector(HostOnly):
     def _distinct(self) -> tuple[Neighbors, Rows]:
         return distinct_rows(self._population)
 
-    def _distances(self, intake: Intake) -> tuple[Numbers, Numbers]:
+    def _distances(self, encoded: EncodedTable) -> tuple[Numbers, Numbers]:
         rows, _ = self._distinct
-        index, distance = rows.nearest(rows.heom.encode(intake.frame))
+        index, distance = rows.nearest(rows.heom.encode(encoded.frame))
         if self._near_native != "auto":
             return distance[:, 0], np.full(len(distance), np.inf)
         matched, at = np.unique(index[:, 0], return_inverse=True)

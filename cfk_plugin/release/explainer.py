@@ -18,7 +18,7 @@ import pandas as pd
 
 from cfk_plugin.data.constraints import Rules, decided_features, most_changes, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
-from cfk_plugin.data.intake import require_features, select
+from cfk_plugin.data.encoded_table import require_features, select
 from cfk_plugin.data.model import Goal
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart
 from cfk_plugin.data.values import as_pandas

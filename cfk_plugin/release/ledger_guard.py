@@ -104,7 +104,7 @@ class LedgerGuard(HostOnly):
         """Return the handle of each record; None where the private values belong to no record."""
         batch = self.batch
         schema = self.population.schema
-        frame = batch.intake.frame if batch.sources is None else batch.sources
+        frame = batch.encoded.frame if batch.sources is None else batch.sources
         columns = [[natural(value) for value in frame[name]] for name in sorted(schema.features)]
         is_record = [True] * len(batch) if batch.is_record is None else batch.is_record.tolist()
         return [
@@ -173,14 +173,14 @@ class LedgerGuard(HostOnly):
         }
         verdicts = self.verifier.verify(
             [Proposal(region) for region in regions],
-            some.intake.codes,
-            some.intake.numbers,
+            some.encoded.codes,
+            some.encoded.numbers,
             some.oracle,
             self.method,
             remaining,
         )
         judge = self.goal.judge(some.factual, some.own)
-        untrue = self.guarantee.untrue(regions, some.asked, some.intake.frame, some.entries, judge)
+        untrue = self.guarantee.untrue(regions, some.asked, some.encoded.frame, some.entries, judge)
         for at, (claim, verdict) in enumerate(zip(new, verdicts, strict=True)):
             self._verdicts[claim] = refused("verification_failed") if at in untrue else verdict
 

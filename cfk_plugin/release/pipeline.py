@@ -18,7 +18,7 @@ import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Rows
-from cfk_plugin.data.intake import FEW, Intake, sound, take_in
+from cfk_plugin.data.encoded_table import FEW, EncodedTable, encode, valid_rows
 from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
 from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, Outcome, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
@@ -89,7 +89,7 @@ class Pipeline(HostOnly):
         self,
         frame: pd.DataFrame,
         query: Rows,
-        factual: Labels | Intake | None = None,
+        factual: Labels | EncodedTable | None = None,
         *,
         factuals: pd.DataFrame | None = None,
         rules: Rules | None = None,
@@ -106,15 +106,15 @@ class Pipeline(HostOnly):
         is_limited = bool(rules) or max_changes is not None
         try:
             with failing_closed():
-                intake, asked = take_in(frame, self.population.encoder), None
-                queries: Intake | None = None
+                encoded, asked = encode(frame, self.population.encoder), None
+                queries: EncodedTable | None = None
                 if factuals is not None and (
                     is_limited or self.guarantee.catalogue is not None or not self.goal.is_opposite
                 ):
-                    queries = take_in(factuals, self.population.encoder)
+                    queries = encode(factuals, self.population.encoder)
                 if queries is not None and (is_limited or self.guarantee.catalogue is not None):
                     asked = Constraints(queries, rules or {}, max_changes)
-                findings = self.detect(frame, intake, instance_based=instance_based)
+                findings = self.detect(frame, encoded, instance_based=instance_based)
                 if factual is None and factuals is not None and self.goal.is_opposite:
                     factual = self.rows.queried(factuals, query)
                 named, already = None, None
@@ -125,7 +125,7 @@ class Pipeline(HostOnly):
                         # Apart from the others, which a model that cannot read these would spoil.
                         already = np.zeros(len(query), dtype=bool)
                         already[unknown] = self.with_outcome(factuals.take(unknown))
-                entries = self.entries_of(intake, query, factual, progress, asked, named, already)
+                entries = self.entries_of(encoded, query, factual, progress, asked, named, already)
                 return entries, findings
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
@@ -144,12 +144,14 @@ class Pipeline(HostOnly):
         """
         try:
             with failing_closed():
-                intake, factual = take_in(frame, self.population.encoder), None
-                at = sound(intake)  # a query that the model cannot read must not spoil the others
+                encoded, factual = encode(frame, self.population.encoder), None
+                at = valid_rows(
+                    encoded
+                )  # a query that the model cannot read must not spoil the others
                 if self.goal.is_opposite and len(at):
-                    factual = self.model(intake.take(at).frame).astype(object)
-                asked = Constraints(intake, rules, max_changes)
-                return self._entries(intake, query, at, None, factual, progress, asked)
+                    factual = self.model(encoded.take(at).frame).astype(object)
+                asked = Constraints(encoded, rules, max_changes)
+                return self._entries(encoded, query, at, None, factual, progress, asked)
         except CFKError as error:
             return withheld(query, error)
 
@@ -160,12 +162,12 @@ class Pipeline(HostOnly):
         for start in range(0, len(which), _AT_ONCE):
             with failing_closed():
                 at = which[start : start + _AT_ONCE]
-                intake, own = (
-                    take_in(catalogue.points.take(at), self.population.encoder),
+                encoded, own = (
+                    encode(catalogue.points.take(at), self.population.encoder),
                     catalogue.labels[at],
                 )
-                oracle = Oracle(self.goal.judge(None, own), self.rows, intake)
-                about = intake, np.arange(len(at)), own, None, oracle, self.guarantee.sides.of(own)
+                oracle = Oracle(self.goal.judge(None, own), self.rows, encoded)
+                about = encoded, np.arange(len(at)), own, None, oracle, self.guarantee.sides.of(own)
                 batch = Batch(*about, entries=at)
                 if self.ledger is not None:
                     sources = sources_of(catalogue, at, None, None)
@@ -174,14 +176,14 @@ class Pipeline(HostOnly):
             yield from found
 
     def detect(
-        self, frame: pd.DataFrame, intake: Intake, *, instance_based: bool
+        self, frame: pd.DataFrame, encoded: EncodedTable, *, instance_based: bool
     ) -> tuple[Finding | None, ...]:
         """Return a finding per counterfactual, None without rows; plugins may make findings worse,
         never better.
         """
         if not self.population.has_rows:
-            return (None,) * len(intake)
-        own = self.detector.find_coded(intake, instance_based=instance_based)
+            return (None,) * len(encoded)
+        own = self.detector.find_coded(encoded, instance_based=instance_based)
         if "cfk_detect" not in self.plugins.hooks:
             return own
         return tuple(
@@ -191,9 +193,9 @@ class Pipeline(HostOnly):
 
     def entries_of(
         self,
-        intake: Intake,
+        encoded: EncodedTable,
         query: Rows,
-        factual: Labels | Intake | None,
+        factual: Labels | EncodedTable | None,
         progress: Progress | None = None,
         asked: Constraints | None = None,
         queries: ReadableQueries | None = None,
@@ -205,7 +207,7 @@ class Pipeline(HostOnly):
         `queries` are given where the goal names an outcome: those that have it already are not
         answered. `already` is the mask, of shape (n,), of those for which this is known.
         """
-        at = sound(intake, None if asked is None else asked.queries)
+        at = valid_rows(encoded, None if asked is None else asked.queries)
         facts = None if factual is None else factual.take(at)
         if (
             asked is not None
@@ -215,9 +217,9 @@ class Pipeline(HostOnly):
             # else a query could not be asked about along with its counterfactual
             and (queries is None or len(queries.at) == len(at))
         ):
-            return self._entries(intake, query, at, at[:0].astype(object), None, progress, asked)
+            return self._entries(encoded, query, at, at[:0].astype(object), None, progress, asked)
         own, labels, ahead = self.rows.outcomes(
-            intake.take(at),
+            encoded.take(at),
             facts if queries is None else queries.rows,
             self.guarantee.fixed,
             self.verifier.foreseen,
@@ -232,7 +234,7 @@ class Pipeline(HostOnly):
             desired = self.goal.judge(labels, own)(own, np.arange(len(at)))
         is_answered = desired & ~already[at]
         return self._entries(
-            intake,
+            encoded,
             query,
             at[is_answered],
             own[is_answered],
@@ -253,9 +255,9 @@ class Pipeline(HostOnly):
             return np.zeros(len(queries), dtype=bool)
         try:
             with failing_closed():
-                intake = take_in(queries, self.population.encoder)
+                encoded = encode(queries, self.population.encoder)
                 number = np.arange(len(queries))
-                readable = ReadableQueries.build(intake, number, with_unknown=True)
+                readable = ReadableQueries.build(encoded, number, with_unknown=True)
                 if not len(readable.at):
                     return np.zeros(len(queries), dtype=bool)
                 return readable.with_outcome(self.goal, self.rows.ask(readable.rows.frame))
@@ -265,7 +267,7 @@ class Pipeline(HostOnly):
 
     def _entries(  # noqa: C901 - waits for its rewrite as one function per path
         self,
-        intake: Intake,
+        encoded: EncodedTable,
         query: Rows,
         at: Rows,
         own: Labels | None,
@@ -288,7 +290,7 @@ class Pipeline(HostOnly):
         entries, moved, who = None, None, None if asked is None else asked.queries
         sources: Sources | None = None
         made, catalogue, sides = dict[int, Entry](), self.guarantee.catalogue, self.guarantee.sides
-        accepted = intake.take(at)
+        accepted = encoded.take(at)
         began = None
         if catalogue is not None and len(at):
             answered = None
@@ -324,7 +326,7 @@ class Pipeline(HostOnly):
                     if not (good := self.goal.met(own)).all():
                         good &= ~already[at]
                         return self._entries(
-                            intake,
+                            encoded,
                             query,
                             at[good],
                             own[good],
@@ -357,9 +359,7 @@ class Pipeline(HostOnly):
                     )
                     sources = sources_of(catalogue, entries, answered and answered.part, anchors)
                 points = answered and answered.points
-                accepted = points or take_in(
-                    catalogue.points.take(entries), self.population.encoder
-                )
+                accepted = points or encode(catalogue.points.take(entries), self.population.encoder)
         if len(at) and own is not None:
             # an entry's point is nobody's row
             cells = None if entries is not None else accepted.quasi_identifiers[0]
@@ -385,7 +385,7 @@ class Pipeline(HostOnly):
             made[i]
             if i in made
             else Withheld(q, *(fault or (who and who.faults[i]) or ("not_desired",)))
-            for i, (q, fault) in enumerate(zip(query.tolist(), intake.faults, strict=True))
+            for i, (q, fault) in enumerate(zip(query.tolist(), encoded.faults, strict=True))
         ]
 
     def _verified(self, batch: Batch) -> Iterator[Entry]:
@@ -405,14 +405,14 @@ class Pipeline(HostOnly):
         if self.goal.is_opposite:
             facts = repeat(None) if batch.factual is None else batch.factual
             outcomes = map(partial(self.goal.outcome, self.model.classes), facts, batch.own)
-        return entries_of(batch.query.tolist(), verdicts, batch.intake, outcomes, telling)
+        return entries_of(batch.query.tolist(), verdicts, batch.encoded, outcomes, telling)
 
     def _with_answer_facts(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
         private = self.population.schema.private
         moved = np.zeros((len(batch), len(private)), dtype=bool)
         unchanged = moved
         if batch.asked is not None:
-            unchanged = batch.intake.same_private(batch.asked.queries)
+            unchanged = batch.encoded.same_private(batch.asked.queries)
         if batch.moved is not None:
             moved = batch.moved
         start: SearchStart = "query"
@@ -454,7 +454,7 @@ class Pipeline(HostOnly):
         """Return a certified region per counterfactual, or a refusal; equal ones with equal goals
         are solved once.
         """
-        codes, numbers = batch.intake.codes, batch.intake.numbers
+        codes, numbers = batch.encoded.codes, batch.encoded.numbers
         # the label to reach, or to leave
         after = (batch.own if batch.factual is None else batch.factual).tolist()
         behind = [-1] * len(batch) if batch.entries is None else batch.entries.tolist()
@@ -481,8 +481,8 @@ class Pipeline(HostOnly):
             return verdicts
         if asked.rules:
             judge = self.goal.judge(batch.factual, batch.own)
-            verdicts = self.verifier.hold_to(asked, batch.intake, verdicts, judge, self.rows.ask)
-        return self.verifier.hold_to_few_changes(asked, batch.intake, verdicts)
+            verdicts = self.verifier.hold_to(asked, batch.encoded, verdicts, judge, self.rows.ask)
+        return self.verifier.hold_to_few_changes(asked, batch.encoded, verdicts)
 
     def _protect_distinct(self, batch: Batch) -> list[Verdict]:
         """Protect and verify; if sensitive values are too similar, ask again for twice as many
@@ -504,7 +504,7 @@ class Pipeline(HostOnly):
         return verdicts
 
     def _attempt(self, batch: Batch, policy: PrivacyPolicy) -> list[Verdict]:
-        intake, partition = batch.intake, self.guarantee.partition
+        encoded, partition = batch.encoded, self.guarantee.partition
         try:
             with quiet("raised {}; its explanations are withheld", PluginError, let=ModelError):
                 found, groups = self._propose(batch, policy)
@@ -513,7 +513,7 @@ class Pipeline(HostOnly):
             return [refused("protector_failed")] * len(batch)
         if policy.k != self.policy.k:  # optimality is not claimed for more people
             found = [p and Proposal(p.region) for p in found]
-        asked, own = [p or Proposal(None) for p in found], (intake.codes, intake.numbers)
+        asked, own = [p or Proposal(None) for p in found], (encoded.codes, encoded.numbers)
         verdicts = self.verifier.verify(asked, *own, batch.oracle, self.method)
         for i, proposal in enumerate(found):
             is_own = proposal is not None
@@ -535,13 +535,13 @@ class Pipeline(HostOnly):
         self, batch: Batch, policy: PrivacyPolicy
     ) -> tuple[list[Proposal | None], Rows | None]:
         """Ask the protector; return its proposals (None for a malformed one), and groups."""
-        intake, partition = batch.intake, self.guarantee.partition
-        codes, numbers = intake.quasi_identifiers
+        encoded, partition = batch.encoded, self.guarantee.partition
+        codes, numbers = encoded.quasi_identifiers
         groups = None
         if batch.entries is not None and self.guarantee.catalogue is not None:
             groups = self.guarantee.catalogue.group[batch.entries]
         elif partition is not None:
-            groups = partition.group_of(intake.codes, intake.numbers, batch.sides)
+            groups = partition.group_of(encoded.codes, encoded.numbers, batch.sides)
         # All are copies: what a protector does to its task must not reach verification or the next
         # attempt.
         lent = copy(policy), codes.copy(), numbers.copy(), batch.oracle
@@ -563,10 +563,10 @@ class Pipeline(HostOnly):
         """Return the region that protection alone maps each record to, whatever its outcome;
         nothing is released.
         """
-        intake = take_in(frame, self.population.encoder)
-        found: list[Region | None] = [None] * len(intake)
-        if len(at := sound(intake)):
-            some = intake.take(at)
+        encoded = encode(frame, self.population.encoder)
+        found: list[Region | None] = [None] * len(encoded)
+        if len(at := valid_rows(encoded)):
+            some = encoded.take(at)
             own = self.model(some.frame).astype(object)
             oracle = Oracle(self.goal.judge(None, own), self.rows, some.frame)
             proposals, _ = self._propose(
@@ -598,9 +598,9 @@ class Pipeline(HostOnly):
             np.concatenate(inside),
         )
         rows = rows_for_cells(
-            population.encoder, batch.intake.frame, which, population.cells[cells]
+            population.encoder, batch.encoded.frame, which, population.cells[cells]
         )
-        others, judge = take_in(rows, population.encoder), self.goal.judge(batch.factual, batch.own)
+        others, judge = encode(rows, population.encoder), self.goal.judge(batch.factual, batch.own)
         oracle = Oracle(lambda labels, at: judge(labels, which[at]), self.rows, others.frame)
         everybody = Batch(
             others, batch.query[which], batch.own[which], None, oracle, batch.sides[which]

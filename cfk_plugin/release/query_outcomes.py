@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfk_plugin.data.domain import Rows
-from cfk_plugin.data.intake import Intake, sound
+from cfk_plugin.data.encoded_table import EncodedTable, valid_rows
 from cfk_plugin.data.model import Goal, Labels
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.errors import HostOnly
@@ -17,21 +17,21 @@ from cfk_plugin.errors import HostOnly
 class ReadableQueries(HostOnly):
     """The queries that the model can be asked about, each once."""
 
-    rows: Intake
+    rows: EncodedTable
     at: Rows  # positions, among all that was asked for, whose query can be read
     row_of: Rows  # for each of these, the position of its query in `rows`
     n_asked: int
 
     @classmethod
     def build(
-        cls, queries: Intake, query_of_row: Rows, *, with_unknown: bool = False
+        cls, queries: EncodedTable, query_of_row: Rows, *, with_unknown: bool = False
     ) -> ReadableQueries:
         """Choose among `queries`, whose row i belongs to query number ``query_of_row[i]``.
 
         With `with_unknown`, queries with a category that the population lacks are among them. Not
         every model can be asked about these.
         """
-        at = sound(queries)
+        at = valid_rows(queries)
         if with_unknown:
             at = np.union1d(at, with_unknown_category(queries))
         _, first, row_of = np.unique(query_of_row[at], return_index=True, return_inverse=True)
@@ -48,7 +48,7 @@ class ReadableQueries(HostOnly):
         return has_outcome
 
 
-def with_unknown_category(queries: Intake) -> Rows:
+def with_unknown_category(queries: EncodedTable) -> Rows:
     """Return the positions of queries whose first fault is a category that the population lacks.
 
     They have no invalid or missing value, so a model may be able to read them. A number may be

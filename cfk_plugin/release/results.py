@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 from cfk_plugin.data.display import card, facts, marked, picture, table
-from cfk_plugin.data.intake import require_person
+from cfk_plugin.data.encoded_table import require_person
 from cfk_plugin.data.policy import (
     ALREADY_DESIRED,
     Outcome,

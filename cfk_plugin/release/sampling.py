@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.domain import Rows
-from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.errors import CFKError, quiet
 from cfk_plugin.hookspecs import (
     CounterfactualBatch,
@@ -100,8 +100,8 @@ def _count(
     features = list(anonymizer.population_.schema.features)
     with quiet("its counterfactuals cannot be read: {}", ExplainerError, let=CFKError):
         frame = batch.frame[features]
-        intake = take_in(frame, anonymizer.population_.encoder)
-        findings = pipeline.detect(frame, intake, instance_based=source.instance_based)
+        encoded = encode(frame, anonymizer.population_.encoder)
+        findings = pipeline.detect(frame, encoded, instance_based=source.instance_based)
     for finding in findings:
         if finding is not None:
             counts["examined"] += 1

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfk_plugin.data.constraints import Constraints, rules_of
 from cfk_plugin.data.domain import Rows
-from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.protection.answers import distances_if_true
@@ -104,7 +104,7 @@ def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, position
     rows = rows[np.argsort(population.keyed_numbers(rows), kind="stable")]
     first_of_person = np.sort(population.first_rows(rows))
     rows = rows[first_of_person[:MOST_PEOPLE]]
-    queries = take_in(population.rows(rows), population.encoder)
+    queries = encode(population.rows(rows), population.encoder)
     limits = Constraints(queries, rules_of(population.encoder))
     labels = pipeline.rows.labels(rows)
     open_to = pipeline.guarantee.sides.open_to(None, labels, len(rows))

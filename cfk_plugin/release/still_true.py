@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Constraints, Offers, Rules
 from cfk_plugin.data.display import card
 from cfk_plugin.data.domain import Codes, Domain, Rows, bin_codes, bin_of
-from cfk_plugin.data.intake import Encoder, take_in
+from cfk_plugin.data.encoded_table import Encoder, encode
 from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells, thresholded
 from cfk_plugin.data.policy import OPPOSITE, Mask, Outcome
 from cfk_plugin.data.region import Interval, Part
@@ -282,8 +282,8 @@ def rows_asked_for(
     rules : mapping of feature to Rule
         How features may change, by schema and call.
     """
-    intake = take_in(queries, encoder)
-    factuals = intake.take(np.array([answer.query for answer in answers], dtype=np.int64))
+    encoded = encode(queries, encoder)
+    factuals = encoded.take(np.array([answer.query for answer in answers], dtype=np.int64))
     constraints = Constraints(factuals, rules)
     columns = {}
     for j, (name, domain) in enumerate(zip(encoder.schema.features, encoder.columns, strict=True)):

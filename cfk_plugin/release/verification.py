@@ -28,7 +28,7 @@ from cfk_plugin.data.domain import (
     bin_of,
     bin_part,
 )
-from cfk_plugin.data.intake import Intake
+from cfk_plugin.data.encoded_table import EncodedTable
 from cfk_plugin.data.model import (
     DESIRED,
     MOST_CELLS,
@@ -255,7 +255,7 @@ class Verifier(HostOnly):
     def hold_to(
         self,
         asked: Constraints,
-        intake: Intake,
+        encoded: EncodedTable,
         verdicts: Sequence[Verdict],
         judge: Judge,
         ask: Ask,
@@ -265,7 +265,7 @@ class Verifier(HostOnly):
         """
         domains = self._population.domains
         certified = {i: v for i, v in enumerate(verdicts) if isinstance(v, Certified)}
-        private = [_private_values(verdict.recount, intake, i) for i, verdict in certified.items()]
+        private = [_private_values(verdict.recount, encoded, i) for i, verdict in certified.items()]
         said = [
             {**v.region, **{n: part_of(value) for n, value in values.items()}}
             for v, values in zip(certified.values(), private, strict=True)
@@ -283,7 +283,7 @@ class Verifier(HostOnly):
             some = fits[start : start + step]
             at, here = every[some], {name: offered.take(some) for name, offered in offers.items()}
             told = [certified[i] for i in at.tolist()]
-            rows, which = self._permitted(asked.take(at), intake.take(at), told, here)
+            rows, which = self._permitted(asked.take(at), encoded.take(at), told, here)
             good = judge(ask(rows), at[which])
             shares = np.bincount(which, good, len(at)) / np.maximum(
                 np.bincount(which, minlength=len(at)), 1
@@ -294,7 +294,7 @@ class Verifier(HostOnly):
         return found
 
     def hold_to_few_changes(
-        self, asked: Constraints, intake: Intake, verdicts: Sequence[Verdict]
+        self, asked: Constraints, encoded: EncodedTable, verdicts: Sequence[Verdict]
     ) -> list[Verdict]:
         """Refuse what asks for more changes than are permitted.
 
@@ -308,7 +308,7 @@ class Verifier(HostOnly):
         for i, verdict in enumerate(verdicts):
             if not isinstance(verdict, Certified):
                 continue
-            values = _private_values(verdict.recount, intake, i)
+            values = _private_values(verdict.recount, encoded, i)
             parts = {**verdict.region, **{n: part_of(value) for n, value in values.items()}}
             own = queries[i]
             n_changes = sum(not part_contains(part, own[name]) for name, part in parts.items())
@@ -319,7 +319,7 @@ class Verifier(HostOnly):
     def _permitted(
         self,
         asked: Constraints,
-        intake: Intake,
+        encoded: EncodedTable,
         told: Sequence[Certified],
         offers: Mapping[str, Offers],
     ) -> tuple[pd.DataFrame, Rows]:
@@ -340,8 +340,8 @@ class Verifier(HostOnly):
             axes = dict(zip(self._names, grid.codes, strict=True))
             if is_wide:
                 forms = self._private.axes(
-                    intake.codes[i],
-                    intake.numbers[i],
+                    encoded.codes[i],
+                    encoded.numbers[i],
                     verdict.recount.binned,
                     verdict.recount.withheld,
                 )
@@ -349,7 +349,7 @@ class Verifier(HostOnly):
             kept = tuple(narrow[n](i, axis) if n in narrow else axis for n, axis in axes.items())
             cells.append(Grid(kept).drawn(self.cell_budget, self.samples, self._seed))
         which = np.repeat(np.arange(len(told)), [*map(len, cells)])
-        frame = intake.frame.assign(**columns)
+        frame = encoded.frame.assign(**columns)
         return rows_for_cells(self._population.encoder, frame, which, np.concatenate(cells)), which
 
     def _fits(self, region: Region, codes: Codes, numbers: Numbers) -> bool:
@@ -628,7 +628,7 @@ def _well_formed(part: Part, domain: Domain) -> bool:
 def entries_of(
     queries: Sequence[int],
     verdicts: Sequence[Verdict],
-    accepted: Intake,
+    accepted: EncodedTable,
     outcomes: Iterable[Outcome],
     by: Telling,
 ) -> Iterator[Entry]:
@@ -655,7 +655,7 @@ def entries_of(
         )
 
 
-def _shown(region: Region, accepted: Intake) -> tuple[Region, dict[str, str]]:
+def _shown(region: Region, accepted: EncodedTable) -> tuple[Region, dict[str, str]]:
     """Return a region in the order of the features, and the names of its hierarchy nodes."""
     titles = dict[str, str]()
     parts = dict[str, Part]()
@@ -672,14 +672,14 @@ def _shown(region: Region, accepted: Intake) -> tuple[Region, dict[str, str]]:
     return Region(parts), titles
 
 
-def _private_values(recount: RegionRecount, intake: Intake, row: int) -> dict[str, Any]:
-    encoder, released = intake.encoder, intake.private[row].copy()
+def _private_values(recount: RegionRecount, encoded: EncodedTable, row: int) -> dict[str, Any]:
+    encoder, released = encoded.encoder, encoded.private[row].copy()
     for name in recount.withheld:
         del released[name]
     for name in recount.binned:
         at, domain = encoder.schema.features.index(name), encoder.domains[name]
         which = bin_of(
-            domain, number_of(domain, int(intake.codes[row, at]), float(intake.numbers[row, at]))
+            domain, number_of(domain, int(encoded.codes[row, at]), float(encoded.numbers[row, at]))
         )
         if which is None:
             raise ValueError(f"column {name!r}: a value falls into no bin")

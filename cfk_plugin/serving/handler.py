@@ -20,7 +20,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 
 from cfk_plugin._protect import protect
-from cfk_plugin.data.intake import Intake, take_in, take_in_records
+from cfk_plugin.data.encoded_table import EncodedTable, encode, take_in_records
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import (
     CFKError,
@@ -63,7 +63,7 @@ FAULTS: Mapping[str, str] = {
     "unknown_category": "an unknown category",
     "outside_domain": "a number outside of what is declared",
 }
-"""What is said of a fault that `Intake.faults` finds in a column."""
+"""What is said of a fault that `EncodedTable.faults` finds in a column."""
 FRACTION = "a fraction"
 TOO_LARGE_NUMBER = "a number that is too large"
 UNREADABLE = (
@@ -196,11 +196,11 @@ class RequestHandler:
             k = self._k(params or {})
             max_changes = self._max_changes(params or {})
             with refusing(VALUES):  # whatever cannot be read is refused
-                intake = self._read(queries)
-            entries = self._entries(intake, k, max_changes)
-            return [self._record(entry, intake) for entry in entries]
+                encoded = self._read(queries)
+            entries = self._entries(encoded, k, max_changes)
+            return [self._record(entry, encoded) for entry in entries]
 
-    def _entries(self, intake: Intake, k: int, max_changes: int | None) -> Iterable[Entry]:
+    def _entries(self, encoded: EncodedTable, k: int, max_changes: int | None) -> Iterable[Entry]:
         """Return the protected explainer's answers; if it raises, every query gets a withheld
         one.
         """
@@ -208,7 +208,7 @@ class RequestHandler:
         try:
             with quiet("{}", CFKError, let=CFKError), serving():
                 explanations: Iterable[Entry] = explainer.explain(
-                    intake.frame, max_changes=max_changes
+                    encoded.frame, max_changes=max_changes
                 )
                 return explanations
         except CFKError as failure:
@@ -217,27 +217,27 @@ class RequestHandler:
             _log.warning("explanations withheld: %s in the pipeline", said, exc_info=trace)
             of_answer = isinstance(failure, InputError)  # queries were checked already
             reason = "explainer_failed" if of_answer else reason_of(failure)
-        return [Withheld(query, reason) for query in range(len(intake))]
+        return [Withheld(query, reason) for query in range(len(encoded))]
 
-    def _record(self, entry: Entry, intake: Intake) -> dict[str, Any]:
+    def _record(self, entry: Entry, encoded: EncodedTable) -> dict[str, Any]:
         factual = {
-            name: self._factual(intake, j, entry.query) for j, name in enumerate(self._features)
+            name: self._factual(encoded, j, entry.query) for j, name in enumerate(self._features)
         }
         population = self._population
         return record_of(
             entry, factual, self._features, population.domains, wording=population.schema.wording
         )
 
-    def _factual(self, intake: Intake, j: int, query: int) -> Any:
+    def _factual(self, encoded: EncodedTable, j: int, query: int) -> Any:
         """Return a value of the person who asks in the population's type: a number or date, not
         text of one.
         """
-        value = intake.values[j][query]
+        value = encoded.values[j][query]
         if not self._numeric[j] or type(value) in (int, float) or pd.isna(value):
             return value
-        return self._population.domains[self._features[j]].natural(float(intake.numbers[query, j]))
+        return self._population.domains[self._features[j]].natural(float(encoded.numbers[query, j]))
 
-    def _read(self, queries: object) -> Intake:
+    def _read(self, queries: object) -> EncodedTable:
         if not isinstance(queries, (pd.DataFrame, list)) or not len(queries):
             raise RequestError(NO_TABLE)
         if len(queries) > self._most:
@@ -254,27 +254,27 @@ class RequestHandler:
         if len(set(names)) != len(names):
             raise RequestError(COLUMNS)
         if isinstance(queries, list):
-            intake = take_in_records(queries, self._population.encoder)
+            encoded = take_in_records(queries, self._population.encoder)
         else:
-            intake = take_in(queries, self._population.encoder)
-        self._check(intake)
-        return intake
+            encoded = encode(queries, self._population.encoder)
+        self._check(encoded)
+        return encoded
 
-    def _check(self, intake: Intake) -> None:
+    def _check(self, encoded: EncodedTable) -> None:
         """Refuse values that cannot be, by the name of the column; no value is repeated."""
-        for fault in intake.faults:
+        for fault in encoded.faults:
             if fault is None:
                 continue
             reason, columns = fault
             is_private = set(columns) <= self._private
             if reason != "unknown_category" or not is_private:
                 raise _impossible(FAULTS.get(reason), columns)
-        numbers = intake.numbers
+        numbers = encoded.numbers
         is_fraction = np.isfinite(numbers) & (numbers % 1 != 0) & self._whole
         fractions = np.flatnonzero(is_fraction.any(axis=0)).tolist()
         if fractions:
             raise _impossible(FRACTION, [self._features[j] for j in fractions])
-        for j, dtype in enumerate(intake.frame.dtypes):
+        for j, dtype in enumerate(encoded.frame.dtypes):
             if self._numeric[j] and dtype != self._dtypes[j]:
                 raise _impossible(TOO_LARGE_NUMBER, [self._features[j]])
 

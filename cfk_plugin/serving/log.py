@@ -19,7 +19,7 @@ from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType, Array, Object, Property
 from pandas.api import types
 
-from cfk_plugin.data.intake import require_features
+from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.model import Goal
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.records.stores import check_store

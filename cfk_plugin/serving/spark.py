@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import most_changes, rules_of
-from cfk_plugin.data.intake import whole_number
+from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.population import Population, configured_key
 from cfk_plugin.data.rows import select_columns, spread
 from cfk_plugin.errors import (

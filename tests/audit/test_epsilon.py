@@ -463,9 +463,9 @@ def histogram(rows: pd.DataFrame, random_state: int, scale: float = 1.0) -> np.n
 
 
 def test_one_run_finds_gross_violations_alone() -> None:
-    sound = one_run_audit(histogram, TABLE, MANY, claimed=1.0)
-    assert sound.epsilon_low <= 1
-    assert (sound.verdict, sound.runs, sound.main.n) == ("pass", 1, 100)
+    valid_rows = one_run_audit(histogram, TABLE, MANY, claimed=1.0)
+    assert valid_rows.epsilon_low <= 1
+    assert (valid_rows.verdict, valid_rows.runs, valid_rows.main.n) == ("pass", 1, 100)
     broken = one_run_audit(functools.partial(histogram, scale=0.01), TABLE, MANY, claimed=1.0)
     assert broken.epsilon_low == broken.ceiling > 3
     assert (broken.verdict, broken.figures["right"]) == ("fail", 100)

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
-from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.model import Goal, Grid, LabelModel, Oracle, RowOracle
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
@@ -39,11 +39,11 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     rows = RowOracle(model, population)
     # the paper's method needs them; known before the clock starts
     rows.labels(np.arange(population.n_rows))
-    intake = take_in(table.counterfactuals, population.encoder)
-    judge = Goal(table.desired).judge(None, model(intake.frame))
-    oracle = Oracle(judge, rows, intake.frame)
+    encoded = encode(table.counterfactuals, population.encoder)
+    judge = Goal(table.desired).judge(None, model(encoded.frame))
+    oracle = Oracle(judge, rows, encoded.frame)
     model.calls, model.rows, model.seconds = 0, 0, 0.0
-    return Task(population, policy, *intake.quasi_identifiers, oracle), model
+    return Task(population, policy, *encoded.quasi_identifiers, oracle), model
 
 
 def measure(table: Case, policy: PrivacyPolicy, protector: Protector) -> dict[str, float]:

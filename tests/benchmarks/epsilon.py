@@ -30,7 +30,7 @@ from neighbouring import (
     heard,
     people,
     schema,
-    sound,
+    valid_rows,
     with_little_noise,
     without_composition,
     without_later_noise,
@@ -126,7 +126,7 @@ def main() -> None:
         of_fits(asked.counts or asked.answers, asked.epsilon, asked.runs, bool(asked.counts))
         return
     cases = {
-        "sound": sound,
+        "sound": valid_rows,
         "noise on the number of rows alone": without_later_noise,
         "a fiftieth of the noise": with_little_noise,
         "composition ignored": without_composition,

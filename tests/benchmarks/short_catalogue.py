@@ -27,7 +27,7 @@ from sklearn.pipeline import Pipeline
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.frontier import nearest_points
 from cfk_plugin.protection.answers import distances_if_true
 from cfk_plugin.protection.short_part import mean_cost, share_reached, short_part
@@ -60,7 +60,7 @@ def costs_of(anonymizer: KAnonymizer, people: pd.DataFrame) -> Costs:
     catalogue = anonymizer.guarantee_.catalogue
     assert catalogue is not None
     encoder = anonymizer.population_.encoder
-    limits = Constraints(take_in(people, encoder), anonymizer.rules_)
+    limits = Constraints(encode(people, encoder), anonymizer.rules_)
     open_to = np.ones((len(people), 1), dtype=bool)
     return distances_if_true(catalogue, limits, open_to, np.arange(len(catalogue)))
 

@@ -27,7 +27,7 @@ from cfk_plugin import (
     PrivacyPolicy,
     Schema,
 )
-from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.region import Part, part_contains
 from cfk_plugin.release.publication import catalogue_page as page_of
 
@@ -307,7 +307,7 @@ def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path
     assert catalogue is not None
     everywhere = np.ones((len(asked), 1), dtype=bool)
     regions, private = catalogue.distances(
-        take_in(asked, population.encoder), np.arange(len(asked)), everywhere
+        encode(asked, population.encoder), np.arange(len(asked)), everywhere
     )
     away = regions[:, catalogue.group_at] + private
     place = {

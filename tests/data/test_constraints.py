@@ -15,7 +15,7 @@ import pytest
 from cfk_plugin import Attribute, Interval, Population, Region, Schema
 from cfk_plugin._files import read_schema
 from cfk_plugin.data.constraints import Constraints, Offers, rules_of
-from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.region import part_of
 from cfk_plugin.errors import InputError, SchemaError
 
@@ -178,7 +178,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Any, ...]:
     queries = pd.concat([table(50).head(14), rows.head(6)], ignore_index=True)
     queries.loc[:3, "age"] = [10.0, 27.25, 99.0, np.nan]
     answers = offered(rows, schema, request.param)
-    constraints = Constraints(take_in(queries, encoder), rules_of(encoder, **call))
+    constraints = Constraints(encode(queries, encoder), rules_of(encoder, **call))
     offers = {
         name: Offers.build(encoder.domains[name], [answer[name] for answer in answers])
         for name in FEATURES

@@ -134,7 +134,7 @@ def test_an_audit_in_one_run_takes_all_of_them() -> None:
 def test_a_sound_mechanism_is_not_accused(epsilon: float, delta: float) -> None:
     table, canary = neighbouring.people(), neighbouring.CANARY
     report = canary_audit(
-        neighbouring.sound(epsilon, delta),
+        neighbouring.valid_rows(epsilon, delta),
         table,
         canary,
         claimed=epsilon,

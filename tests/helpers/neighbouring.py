@@ -46,7 +46,7 @@ def heard(found: Measurements) -> np.ndarray:
     return np.array([Measurements(found.domain, part).scores(CANARY).sum() for part in parts])
 
 
-def sound(epsilon: float, delta: float = 0.0) -> Callable[[pd.DataFrame], Measurements]:
+def valid_rows(epsilon: float, delta: float = 0.0) -> Callable[[pd.DataFrame], Measurements]:
     return measuring(schema(people()), epsilon, delta)
 
 

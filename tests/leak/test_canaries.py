@@ -42,7 +42,7 @@ from cfk_plugin import (
     hookimpl,
     protect,
 )
-from cfk_plugin.data.intake import Counterfactual, take_in
+from cfk_plugin.data.encoded_table import Counterfactual, encode
 from cfk_plugin.errors import CFKError
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Proposal, Task
 from cfk_plugin.plugins import load_plugins
@@ -711,7 +711,7 @@ def test_nothing_shows_or_pickles_rows(watch: Watch) -> None:
     assert partition is not None
     holders = [
         POPULATION, anonymizer, private, result, CounterfactualBatch.one_each(WANTED, np.ones(4, dtype=bool)),
-        take_in(WANTED, POPULATION.encoder), anonymizer.pipeline_.rows, anonymizer.detector_, *pipelines,
+        encode(WANTED, POPULATION.encoder), anonymizer.pipeline_.rows, anonymizer.detector_, *pipelines,
         *(pipeline.verifier for pipeline in pipelines), state, state.sides, partition, state.catalogue,
         partition.distance, crowd.pipeline_.protector, NearestCells(POPULATION, POPULATION.cells),
         *(kept for kept in Spy.kept if isinstance(kept, Task) or type(kept).__name__ == "Oracle"),

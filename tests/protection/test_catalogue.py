@@ -28,7 +28,7 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.answers import answer
@@ -537,13 +537,13 @@ def test_an_answer_is_a_function_of_query_entries_and_model(
     anonymizer, queries = fitted(train), table(70).head(20)
     catalogue = anonymizer.guarantee_.catalogue
     assert catalogue is not None
-    intake = Constraints(take_in(queries, anonymizer.population_.encoder), {})
+    encoded = Constraints(encode(queries, anonymizer.population_.encoder), {})
     sides = np.ones((len(queries), 1), dtype=bool)
     options = anonymizer.pipeline_.search
-    before = answer(catalogue, intake, sides, move_towards_query=True, options=options)
+    before = answer(catalogue, encoded, sides, move_towards_query=True, options=options)
     for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
         monkeypatch.setattr(Population, read, None)
-    again = answer(replace(catalogue), intake, sides, move_towards_query=True, options=options)
+    again = answer(replace(catalogue), encoded, sides, move_towards_query=True, options=options)
     assert (again.entry == before.entry).all()
     assert again.points is not None
     assert before.points is not None

@@ -16,7 +16,7 @@ import pytest
 from answers import people
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.frontier import nearest_points
@@ -180,7 +180,7 @@ def test_values_that_stay_behind_decide_on_no_answer(
     assert catalogue is not None
     assert (other.astype(str) != catalogue.private.astype(str)).to_numpy().any()
     queries, sides = (
-        Constraints(take_in(asked, anonymizer.population_.encoder), {}),
+        Constraints(encode(asked, anonymizer.population_.encoder), {}),
         np.ones((60, 1), dtype=bool),
     )
     before = answer(catalogue, queries, sides, move_towards_query=False, options=AS_THEY_ARE).entry

@@ -15,7 +15,7 @@ import pytest
 
 from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.intake import take_in
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.sealing import read_bundle, write_bundle
 from cfk_plugin.protection.answers import answer
 from cfk_plugin.protection.catalogue import Catalogue
@@ -245,7 +245,7 @@ def test_answers_are_a_function_of_query_catalogue_and_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     catalogue = catalogue_of(anonymizer)
-    asked = Constraints(take_in(queries, anonymizer.population_.encoder), {})
+    asked = Constraints(encode(queries, anonymizer.population_.encoder), {})
     for read in (
         "rows",
         "members",

@@ -17,7 +17,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.data.intake import Counterfactual
+from cfk_plugin.data.encoded_table import Counterfactual
 from cfk_plugin.errors import InputError, PolicyError
 
 K, M = 5, 4

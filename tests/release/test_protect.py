@@ -27,7 +27,7 @@ from cfk_plugin import (
     Schema,
     protect,
 )
-from cfk_plugin.data.intake import Counterfactual
+from cfk_plugin.data.encoded_table import Counterfactual
 from cfk_plugin.data.policy import Outcome
 from cfk_plugin.errors import CFKError, PolicyError
 

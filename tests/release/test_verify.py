@@ -26,7 +26,7 @@ from typer.testing import CliRunner, Result
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.cli import app
-from cfk_plugin.data.intake import Counterfactual
+from cfk_plugin.data.encoded_table import Counterfactual
 from cfk_plugin.data.policy import STEERING
 from cfk_plugin.errors import SignatureError, WrongSignatureError
 from cfk_plugin.release import signing

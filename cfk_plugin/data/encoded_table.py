@@ -195,8 +195,8 @@ class Encoder(HostOnly):
         """Return codes and numbers of every feature, each of shape (n, n_features); see
         `Domain.encode`.
         """
-        intake = self.read(frame)
-        return intake.codes, intake.numbers
+        encoded = self.read(frame)
+        return encoded.codes, encoded.numbers
 
     def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the features in the training table's order, dtypes and spelling, where values
@@ -204,7 +204,7 @@ class Encoder(HostOnly):
         """
         return self.read(frame).frame
 
-    def read(self, frame: pd.DataFrame, odd: NDArray[np.bool_] | None = None) -> Intake:
+    def read(self, frame: pd.DataFrame, odd: NDArray[np.bool_] | None = None) -> EncodedTable:
         """Code a table; `odd` says which values cannot be read or written."""
         if len(frame) <= FEW:
             few = select(frame, self.schema.features, renumber=False).to_numpy(dtype=object)
@@ -216,9 +216,9 @@ class Encoder(HostOnly):
         )
         for j, domain in enumerate(self.columns):
             codes[:, j], numbers[:, j] = domain.encode(raw.iloc[:, j])
-        return Intake(self, raw, codes, numbers, odd)
+        return EncodedTable(self, raw, codes, numbers, odd)
 
-    def read_values(self, values: list[list[Any]], *, checked: bool = False) -> Intake:
+    def read_values(self, values: list[list[Any]], *, checked: bool = False) -> EncodedTable:
         """Like `read`, for a few rows, given feature by feature; if `checked`, what is not plain is
         marked as odd.
         """
@@ -232,7 +232,7 @@ class Encoder(HostOnly):
                     None if bad else value for value, bad in zip(values[j], odd[:, j], strict=True)
                 ]
             codes[:, j], numbers[:, j] = domain.encode_values(values[j])
-        return Intake(self, values, codes, numbers, odd)
+        return EncodedTable(self, values, codes, numbers, odd)
 
     def keyed_order(self, key: bytes, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
         """Return 64 bits of HMAC-SHA256 per record: the order of people within a cell."""
@@ -244,7 +244,7 @@ class Encoder(HostOnly):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Intake(HostOnly):
+class EncodedTable(HostOnly):
     """A table in the population's terms. Host side only."""
 
     encoder: Encoder
@@ -295,7 +295,7 @@ class Intake(HostOnly):
                     row[name] = natural(value)
         return found
 
-    def same_private(self, other: Intake) -> NDArray[np.bool_]:
+    def same_private(self, other: EncodedTable) -> NDArray[np.bool_]:
         """Say which private values of each row are those of the same row of `other`.
 
         The result has the shape (n, n_private). Two missing values are the same, and so are two
@@ -340,7 +340,7 @@ class Intake(HostOnly):
                 faults[i] = (reason, tuple(names))
         return tuple(faults)
 
-    def take(self, at: NDArray[np.int64]) -> Intake:
+    def take(self, at: NDArray[np.int64]) -> EncodedTable:
         """Return some of the counterfactuals, in better dtypes where only the others prevented
         them.
         """
@@ -351,24 +351,24 @@ class Intake(HostOnly):
             raw = [[column[i] for i in at.tolist()] for column in raw]
         else:
             raw = raw.take(at).reset_index(drop=True)
-        return Intake(self.encoder, raw, self.codes[at], self.numbers[at], odd)
+        return EncodedTable(self.encoder, raw, self.codes[at], self.numbers[at], odd)
 
-    def joined(self, other: Intake) -> Intake:
+    def joined(self, other: EncodedTable) -> EncodedTable:
         raw = [[*a, *b] for a, b in zip(self.values, other.values, strict=True)]
         codes, numbers = (
             np.vstack([self.codes, other.codes]),
             np.vstack([self.numbers, other.numbers]),
         )
-        return Intake(self.encoder, raw, codes, numbers)
+        return EncodedTable(self.encoder, raw, codes, numbers)
 
 
-def sound(*intakes: Intake | None) -> NDArray[np.int64]:
+def valid_rows(*intakes: EncodedTable | None) -> NDArray[np.int64]:
     """Return positions that are without a fault in all of the tables."""
-    faults = zip(*(intake.faults for intake in intakes if intake is not None), strict=True)
+    faults = zip(*(encoded.faults for encoded in intakes if encoded is not None), strict=True)
     return np.flatnonzero(~np.array([*map(any, faults)], dtype=bool))
 
 
-def take_in(frame: pd.DataFrame, encoder: Encoder) -> Intake:
+def encode(frame: pd.DataFrame, encoder: Encoder) -> EncodedTable:
     """Check and code counterfactuals; identifiers, label and unknown columns are dropped."""
     if len(frame) <= FEW:
         # faster than by column
@@ -388,11 +388,11 @@ def take_in(frame: pd.DataFrame, encoder: Encoder) -> Intake:
     return encoder.read(raw, odd)
 
 
-def take_in_records(records: Sequence[Mapping[str, Any]], encoder: Encoder) -> Intake:
-    """Like `take_in`, for records of plain values, such as JSON holds; each has every feature."""
+def take_in_records(records: Sequence[Mapping[str, Any]], encoder: Encoder) -> EncodedTable:
+    """Like `encode`, for records of plain values, such as JSON holds; each has every feature."""
     names = encoder.schema.features
     if len(records) > FEW:
-        return take_in(
+        return encode(
             pd.DataFrame([{name: record[name] for name in names} for record in records]), encoder
         )
     return encoder.read_values(
