@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfk_plugin.data.decision import DecisionRule, Floats, Labels, Mask
-from cfk_plugin.data.model import Goal, LabelModel, RowOracle
+from cfk_plugin.data.model import Goal, LabelModel, TrainingLabels
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, AskedModel, Predictions, Requirement
@@ -112,7 +112,7 @@ def checked_later(later: Any) -> Sequence[Any]:
 
 
 def requirement_of(
-    policy: PrivacyPolicy, goal: Goal, rows: RowOracle, later: Sequence[LabelModel] = ()
+    policy: PrivacyPolicy, goal: Goal, rows: TrainingLabels, later: Sequence[LabelModel] = ()
 ) -> Requirement:
     """Return what answers require of the model's outcomes.
 
@@ -151,7 +151,7 @@ def requirement_of(
 
 
 def _margin_on_rows(
-    policy: PrivacyPolicy, goal: Goal, rows: RowOracle, *, may_choose: bool
+    policy: PrivacyPolicy, goal: Goal, rows: TrainingLabels, *, may_choose: bool
 ) -> Requirement:
     """Return the policy's margin; ``"auto"`` is chosen on the rows, or no margin if none may be."""
     if policy.margin == 0 or (policy.margin == "auto" and not may_choose):
@@ -221,7 +221,7 @@ def _checked_probabilities(
     return decision, probabilities
 
 
-def _sealed_margin(goal: Goal, rows: RowOracle, n_later: int) -> Requirement:
+def _sealed_margin(goal: Goal, rows: TrainingLabels, n_later: int) -> Requirement:
     """Return the margin that was sealed."""
     sealed = rows.population.sealed_facts.get(SEALED, {})
     if sealed.get("n_later", 0) != n_later:
@@ -242,7 +242,7 @@ def sealed_requirement(requirement: Requirement) -> dict[str, Any]:
     return {"margin": requirement.margin, "n_later": requirement.n_later}
 
 
-def _check_later(model: LabelModel, goal: Goal, rows: RowOracle) -> None:
+def _check_later(model: LabelModel, goal: Goal, rows: TrainingLabels) -> None:
     """Refuse a later model that gives no probabilities or does not know the outcome."""
     decision = model.decision
     known = set(decision.classes.tolist())

@@ -654,7 +654,7 @@ class Ahead(NamedTuple):
         return Ahead(number[self.which[at]], self.cells[at], self.predictions.part(at))
 
 
-class RowOracle(HostOnly):
+class TrainingLabels(HostOnly):
     """Predictions for the population's own rows, each asked at most once."""
 
     def __init__(self, model: LabelModel, population: Population) -> None:
@@ -768,7 +768,7 @@ class Oracle(HostOnly):
     def __init__(
         self,
         judge: Judge,
-        rows: RowOracle,
+        rows: TrainingLabels,
         counterfactuals: pd.DataFrame | EncodedTable,
         desired_at: Codes | None = None,
         ahead: Ahead | None = None,
@@ -867,7 +867,7 @@ class OutcomeClasses(HostOnly):
     a side.
     """
 
-    def __init__(self, policy: PrivacyPolicy, goal: Goal, rows: RowOracle) -> None:
+    def __init__(self, policy: PrivacyPolicy, goal: Goal, rows: TrainingLabels) -> None:
         n = rows.population.n_rows
         self._of_label: dict[object, int] | None = None
         self.of_rows = np.zeros(n, dtype=np.int64)

@@ -22,7 +22,7 @@ from cfk_plugin.data.model import (
     Goal,
     Grid,
     Judge,
-    RowOracle,
+    TrainingLabels,
     rows_for_cells,
 )
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
@@ -84,7 +84,7 @@ class Catalogue(HostOnly):
     consistent: Ints  # per entry: members of its group that the model is consistent with
     pure: Floats  # per entry: share of its region, or of a sample of it, with its outcome
     goal: Goal
-    model: RowOracle
+    model: TrainingLabels
     policy: PrivacyPolicy
     # further numbers that set the ranges of distances
     ends: Mapping[str, pd.Series] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Catalogue(HostOnly):
         partition: Partition,
         policy: PrivacyPolicy,
         goal: Goal,
-        model: RowOracle,
+        model: TrainingLabels,
         book: ValueBook | None = None,
     ) -> Catalogue:
         """Find the admissible entries of every group; the model is asked in large batches.
@@ -758,7 +758,7 @@ def catalogue_to_arrays(
 
 
 def catalogue_from_arrays(
-    population: Population, policy: PrivacyPolicy, goal: Goal, model: RowOracle
+    population: Population, policy: PrivacyPolicy, goal: Goal, model: TrainingLabels
 ) -> Catalogue | None:
     """Return the catalogue of `catalogue_to_arrays`, without rows; None if none was sealed."""
     if any(f"catalogue.{name}" not in population.sealed_arrays for name in _NAMES):

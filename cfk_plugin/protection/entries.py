@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.model import MOST_CELLS, Goal, Grid, RowOracle, rows_for_cells
+from cfk_plugin.data.model import MOST_CELLS, Goal, Grid, TrainingLabels, rows_for_cells
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.rows import in_order
 from cfk_plugin.errors import HostOnly
@@ -105,7 +105,7 @@ def find_entries(
     partition: Partition,
     policy: PrivacyPolicy,
     goal: Goal,
-    model: RowOracle,
+    model: TrainingLabels,
     book: ValueBook | None = None,
 ) -> Entries:
     """Try private values with the region of every group; the model is asked in large batches.
@@ -351,7 +351,7 @@ class _Tried(HostOnly):
         numbers[:, private_at(population)] = candidates.values.numbers
         return codes, numbers
 
-    def admitted(self, goal: Goal, model: RowOracle) -> Entries:
+    def admitted(self, goal: Goal, model: TrainingLabels) -> Entries:
         """Return the entries with which at least k members and enough of the region have the
         outcome.
         """
@@ -377,7 +377,7 @@ class _Tried(HostOnly):
             axes=[self.axes[i] for i in kept],
         )
 
-    def consistent_members(self, goal: Goal, model: RowOracle) -> Ints:
+    def consistent_members(self, goal: Goal, model: TrainingLabels) -> Ints:
         """Count the members of each candidate's group that have the outcome with its values.
 
         Returns shape (n_candidates,).
@@ -407,7 +407,7 @@ class _Tried(HostOnly):
             np.add.at(counts, which, np.where(good, self.people[asked], 0))
         return counts
 
-    def pureness(self, goal: Goal, model: RowOracle) -> tuple[Floats, Floats]:
+    def pureness(self, goal: Goal, model: TrainingLabels) -> tuple[Floats, Floats]:
         """Return the share of each candidate's region that has the outcome, and its lower bound.
 
         Both have the shape (n_candidates,). They are the same unless the region is sampled.

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.display import advance
-from cfk_plugin.data.model import Goal, LabelModel, RowOracle, rows_for_cells
+from cfk_plugin.data.model import Goal, LabelModel, TrainingLabels, rows_for_cells
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
@@ -558,7 +558,7 @@ _RECORDS = 8  # combinations of private values that are tried in every cell
 _ASKED = 400_000  # most rows that the model is asked about, but at least one record
 
 
-def partial_dependence(rows: RowOracle, goal: Goal) -> Floats:
+def partial_dependence(rows: TrainingLabels, goal: Goal) -> Floats:
     """Return, for each cell, the share of sampled records' private values that get the desired
     outcome there.
 

@@ -21,7 +21,7 @@ from cfk_plugin.data.constraints import Rules, decided_features, most_changes, r
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.margin import checked_later, requirement_of
-from cfk_plugin.data.model import Goal, LabelModel, RowOracle, thresholded
+from cfk_plugin.data.model import Goal, LabelModel, TrainingLabels, thresholded
 from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart, policy_or
 from cfk_plugin.data.population import Population, check_population
@@ -275,7 +275,7 @@ class KAnonymizer(HostOnly):
             rules_of(population.encoder),
         )
         self.model_ = LabelModel(model, population.schema.features, self.goal_)
-        rows = RowOracle(self.model_, population)
+        rows = TrainingLabels(self.model_, population)
         self.goal_.check(self.model_.classes, rows.tried())
         population.schema.wording.check_outcomes(self.model_.classes)
         features = population.schema.features

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.model import Goal, OutcomeClasses, RowOracle
+from cfk_plugin.data.model import Goal, OutcomeClasses, TrainingLabels
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import to_number
@@ -55,7 +55,7 @@ class CatalogueEditions(HostOnly):
         self._newcomers: tuple[int, Handles | None] | None = None  # and for how many editions
 
     def build_catalogue(
-        self, partition: Partition, rows: RowOracle, outcomes: tuple[str, ...]
+        self, partition: Partition, rows: TrainingLabels, outcomes: tuple[str, ...]
     ) -> Catalogue:
         """Build a catalogue of shared values that the ledger lets in, and put these on record.
 
@@ -95,7 +95,7 @@ class CatalogueEditions(HostOnly):
     def _built(
         self,
         partition: Partition,
-        rows: RowOracle,
+        rows: TrainingLabels,
         on_record: ValueBook,
         new: Sequence[BookEntry],
         ends: Mapping[str, tuple[float, float]],

@@ -19,7 +19,7 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
-from cfk_plugin.data.model import Goal, Judge, OutcomeClasses, RowOracle
+from cfk_plugin.data.model import Goal, Judge, OutcomeClasses, TrainingLabels
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
@@ -64,7 +64,7 @@ class GuaranteeState(HostOnly):
         cls,
         policy: PrivacyPolicy,
         goal: Goal,
-        rows: RowOracle,
+        rows: TrainingLabels,
         effort: Effort,
         editions: CatalogueEditions | None = None,
     ) -> GuaranteeState:
@@ -277,7 +277,7 @@ def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
     return partition if policy.k == floor else coarser(partition, policy.k)
 
 
-def _sealed_catalogue(rows: RowOracle, policy: PrivacyPolicy, goal: Goal) -> Catalogue:
+def _sealed_catalogue(rows: TrainingLabels, policy: PrivacyPolicy, goal: Goal) -> Catalogue:
     population = rows.population
     if population.policy is not None and population.policy.k != policy.k:
         raise PolicyError(

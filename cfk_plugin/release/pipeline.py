@@ -19,7 +19,15 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import FEW, EncodedTable, encode, valid_rows
-from cfk_plugin.data.model import Ahead, Goal, LabelModel, Labels, Oracle, RowOracle, rows_for_cells
+from cfk_plugin.data.model import (
+    Ahead,
+    Goal,
+    LabelModel,
+    Labels,
+    Oracle,
+    TrainingLabels,
+    rows_for_cells,
+)
 from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, Outcome, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
@@ -67,7 +75,7 @@ class Pipeline(HostOnly):
     policy: PrivacyPolicy
     model: LabelModel
     goal: Goal
-    rows: RowOracle
+    rows: TrainingLabels
     guarantee: GuaranteeState
     protector: Protector
     method: str  # the protector's name, read before it saw any data

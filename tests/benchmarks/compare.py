@@ -13,7 +13,7 @@ import numpy as np
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.encoded_table import encode
-from cfk_plugin.data.model import Goal, Grid, LabelModel, Oracle, RowOracle
+from cfk_plugin.data.model import Goal, Grid, LabelModel, Oracle, TrainingLabels
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
@@ -36,7 +36,7 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     """Return a fresh task: nothing that an earlier method asked is remembered."""
     population = table.population
     model = LabelModel(table.model, population.schema.features)
-    rows = RowOracle(model, population)
+    rows = TrainingLabels(model, population)
     # the paper's method needs them; known before the clock starts
     rows.labels(np.arange(population.n_rows))
     encoded = encode(table.counterfactuals, population.encoder)

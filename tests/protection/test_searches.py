@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.data.model import Goal, LabelModel, Oracle, RowOracle
+from cfk_plugin.data.model import Goal, LabelModel, Oracle, TrainingLabels
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
@@ -29,7 +29,7 @@ def task_for(population: Population, rows: pd.DataFrame, model: Any, **policy: A
     labels = LabelModel(model, population.schema.features)
     frame = rows[list(population.schema.features)].reset_index(drop=True)
     oracle = Oracle(
-        Goal(True).judge(None, np.ones(len(frame))), RowOracle(labels, population), frame
+        Goal(True).judge(None, np.ones(len(frame))), TrainingLabels(labels, population), frame
     )
     codes, numbers = population.encode(frame)
     at = list(population.schema.quasi_positions)
