@@ -21,7 +21,7 @@ import pandas as pd
 import pluggy
 from numpy.typing import NDArray
 
-from cfk_plugin.data.model import Oracle
+from cfk_plugin.data.model import CombinationOutcomes
 from cfk_plugin.data.policy import DesiredRange, DesiredSet, PrivacyPolicy, desired_as
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region, natural
@@ -159,7 +159,7 @@ class Task:
     # shape (n, n_quasi_identifiers); -1: a number that the population does not have
     codes: NDArray[np.int32]
     numbers: NDArray[np.float64]  # the same as numbers (dates in seconds); NaN for categories
-    oracle: Oracle  # says whether a cell has the desired outcome; asks the model once per cell
+    combination_outcomes: CombinationOutcomes  # says whether a cell has the desired outcome; asks the model once per cell
     seed: int = 0  # for protectors that draw random numbers
     progress: Progress | None = None
     # of the partition, where the guarantee has one; -1 for none

@@ -756,7 +756,7 @@ on it.
 """
 
 
-class Oracle(HostOnly):
+class CombinationOutcomes(HostOnly):
     """Says for a set of counterfactuals whether the outcome of a cell, or of a training row, is the
     desired one.
 
@@ -794,11 +794,11 @@ class Oracle(HostOnly):
     def _counts(self) -> str:
         return f"{len(self._answers)} cells known"
 
-    def restrict(self, at: NDArray[np.int64]) -> Oracle:
+    def restrict(self, at: NDArray[np.int64]) -> CombinationOutcomes:
         """Return this oracle for some of its counterfactuals, renumbered from 0; answers stay
         shared.
         """
-        part = object.__new__(Oracle)
+        part = object.__new__(CombinationOutcomes)
         part.__dict__.update(vars(self), _at=self._at[at])
         return part
 

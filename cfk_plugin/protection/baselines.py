@@ -169,7 +169,7 @@ class _Grasp:
         self.space = BoxSpace(task, i)
         population = task.population
         rows = np.arange(population.n_rows)
-        desired = task.oracle.desired_rows(i, rows)
+        desired = task.combination_outcomes.desired_rows(i, rows)
         self.pool = np.bincount(
             population.cell_of(rows), weights=desired, minlength=len(population.cells)
         ).astype(int)
@@ -235,5 +235,7 @@ class _Grasp:
         picks = [np.flatnonzero(table).astype(np.int32) for table in box]
         n = self.settings.samples
         cells = np.column_stack([codes[self.random.integers(0, len(codes), n)] for codes in picks])
-        good = self.task.oracle.ask(np.full(n, self.i), cells, reuse=self.settings.reuse_answers)
+        good = self.task.combination_outcomes.ask(
+            np.full(n, self.i), cells, reuse=self.settings.reuse_answers
+        )
         return rank(self.task.policy, self.space.ncp(box), float(good.mean()))

@@ -285,7 +285,7 @@ class _RegionSearch:
         if not cells:
             return []
         lengths = [len(c) for c in cells]
-        answers = task.oracle.ask(
+        answers = task.combination_outcomes.ask(
             np.repeat(np.asarray(which, dtype=np.int64), lengths), np.concatenate(cells)
         )
         trials = []

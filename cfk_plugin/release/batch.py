@@ -9,7 +9,7 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable
-from cfk_plugin.data.model import Labels, Oracle
+from cfk_plugin.data.model import CombinationOutcomes, Labels
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Progress
@@ -23,7 +23,7 @@ class Batch(HostOnly):
     query: Rows  # the query that each answers
     own: Labels  # the model's label at each
     factual: Labels | None  # and at its query, if that decides what is desired
-    oracle: Oracle
+    combination_outcomes: CombinationOutcomes
     sides: Rows  # which people may share a group with each; see `OutcomeClasses`
     progress: Progress | None = None
     entries: Rows | None = None  # of a catalogue
@@ -44,7 +44,7 @@ class Batch(HostOnly):
             None if each is None else each[at] for each in (self.factual, self.entries)
         )
         moved = None if self.moved is None else self.moved[at]
-        kept = self.oracle.restrict(at), self.sides[at], self.progress, entries, moved
+        kept = self.combination_outcomes.restrict(at), self.sides[at], self.progress, entries, moved
         asked, sources = (
             self.asked and self.asked.take(at),
             None if self.sources is None else self.sources.take(at),

@@ -175,7 +175,7 @@ class LedgerGuard(HostOnly):
             [Proposal(region) for region in regions],
             some.encoded.codes,
             some.encoded.numbers,
-            some.oracle,
+            some.combination_outcomes,
             self.method,
             remaining,
         )

@@ -21,10 +21,10 @@ from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import FEW, EncodedTable, encode, valid_rows
 from cfk_plugin.data.model import (
     Ahead,
+    CombinationOutcomes,
     Goal,
     LabelModel,
     Labels,
-    Oracle,
     TrainingLabels,
     rows_for_cells,
 )
@@ -174,8 +174,17 @@ class Pipeline(HostOnly):
                     encode(catalogue.points.take(at), self.population.encoder),
                     catalogue.labels[at],
                 )
-                oracle = Oracle(self.goal.judge(None, own), self.rows, encoded)
-                about = encoded, np.arange(len(at)), own, None, oracle, self.guarantee.sides.of(own)
+                combination_outcomes = CombinationOutcomes(
+                    self.goal.judge(None, own), self.rows, encoded
+                )
+                about = (
+                    encoded,
+                    np.arange(len(at)),
+                    own,
+                    None,
+                    combination_outcomes,
+                    self.guarantee.sides.of(own),
+                )
                 batch = Batch(*about, entries=at)
                 if self.ledger is not None:
                     sources = sources_of(catalogue, at, None, None)
@@ -371,11 +380,15 @@ class Pipeline(HostOnly):
         if len(at) and own is not None:
             # an entry's point is nobody's row
             cells = None if entries is not None else accepted.quasi_identifiers[0]
-            oracle = Oracle(self.goal.judge(factual, own), self.rows, accepted, cells, ahead)
+            combination_outcomes = CombinationOutcomes(
+                self.goal.judge(factual, own), self.rows, accepted, cells, ahead
+            )
             starts_at_counterfactual = catalogue is not None and began is not None
             asked_now = None if asked is None else asked.take(at)
             known = progress, entries, moved, asked_now
-            batch = Batch(accepted, of := query[at], own, factual, oracle, sides.of(own), *known)
+            batch = Batch(
+                accepted, of := query[at], own, factual, combination_outcomes, sides.of(own), *known
+            )
             batch = replace(batch, starts_at_counterfactual=starts_at_counterfactual)
             if sources is not None:
                 batch = replace(batch, sources=sources.rows, is_record=sources.is_record)
@@ -522,7 +535,7 @@ class Pipeline(HostOnly):
         if policy.k != self.policy.k:  # optimality is not claimed for more people
             found = [p and Proposal(p.region) for p in found]
         asked, own = [p or Proposal(None) for p in found], (encoded.codes, encoded.numbers)
-        verdicts = self.verifier.verify(asked, *own, batch.oracle, self.method)
+        verdicts = self.verifier.verify(asked, *own, batch.combination_outcomes, self.method)
         for i, proposal in enumerate(found):
             is_own = proposal is not None
             if (
@@ -552,7 +565,7 @@ class Pipeline(HostOnly):
             groups = partition.group_of(encoded.codes, encoded.numbers, batch.sides)
         # All are copies: what a protector does to its task must not reach verification or the next
         # attempt.
-        lent = copy(policy), codes.copy(), numbers.copy(), batch.oracle
+        lent = copy(policy), codes.copy(), numbers.copy(), batch.combination_outcomes
         task = Task(
             self.population,
             *lent,
@@ -576,9 +589,12 @@ class Pipeline(HostOnly):
         if len(at := valid_rows(encoded)):
             some = encoded.take(at)
             own = self.model(some.frame).astype(object)
-            oracle = Oracle(self.goal.judge(None, own), self.rows, some.frame)
+            combination_outcomes = CombinationOutcomes(
+                self.goal.judge(None, own), self.rows, some.frame
+            )
             proposals, _ = self._propose(
-                Batch(some, at, own, None, oracle, self.guarantee.sides.of(own)), self.policy
+                Batch(some, at, own, None, combination_outcomes, self.guarantee.sides.of(own)),
+                self.policy,
             )
             for i, proposal in zip(at, proposals, strict=True):
                 found[i] = None if proposal is None else proposal.region
@@ -609,9 +625,16 @@ class Pipeline(HostOnly):
             population.encoder, batch.encoded.frame, which, population.cells[cells]
         )
         others, judge = encode(rows, population.encoder), self.goal.judge(batch.factual, batch.own)
-        oracle = Oracle(lambda labels, at: judge(labels, which[at]), self.rows, others.frame)
+        combination_outcomes = CombinationOutcomes(
+            lambda labels, at: judge(labels, which[at]), self.rows, others.frame
+        )
         everybody = Batch(
-            others, batch.query[which], batch.own[which], None, oracle, batch.sides[which]
+            others,
+            batch.query[which],
+            batch.own[which],
+            None,
+            combination_outcomes,
+            batch.sides[which],
         )
         found, _ = self._propose(everybody, self.policy)
         for i, verdict in certified.items():

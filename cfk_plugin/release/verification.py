@@ -34,9 +34,9 @@ from cfk_plugin.data.model import (
     MOST_CELLS,
     SAMPLED,
     SURE,
+    CombinationOutcomes,
     Grid,
     Judge,
-    Oracle,
     rows_for_cells,
 )
 from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
@@ -176,7 +176,7 @@ class Verifier(HostOnly):
         proposals: Sequence[Proposal],
         codes: Codes,
         numbers: Numbers,
-        oracle: Oracle,
+        combination_outcomes: CombinationOutcomes,
         method: str,
         remaining: Mapping[int, RemainingRows] = MappingProxyType({}),
     ) -> list[Verdict]:
@@ -214,8 +214,8 @@ class Verifier(HostOnly):
             matches = self._private.exact_matches(
                 codes, [claim.recount.rows for claim in claims], of
             ).tolist()
-        for claim, good, consistent in self._asked(claims, codes, oracle):
-            desired = oracle.desired_rows(claim.at, claim.recount.rows)
+        for claim, good, consistent in self._asked(claims, codes, combination_outcomes):
+            desired = combination_outcomes.desired_rows(claim.at, claim.recount.rows)
             verdicts = self._judge(claim, proposals, matches, good, consistent, desired, method)
             found.update(zip(claim.at.tolist(), verdicts, strict=True))
         return [found[i] for i in range(len(proposals))]
@@ -450,7 +450,7 @@ class Verifier(HostOnly):
         )
 
     def _asked(
-        self, claims: Sequence[_Claim], codes: Codes, oracle: Oracle
+        self, claims: Sequence[_Claim], codes: Codes, combination_outcomes: CombinationOutcomes
     ) -> Iterator[tuple[_Claim, Mask, Mask]]:
         """Yield, for each claim, whether value combinations have the outcome, and whether the
         people inside do, with the margin that answers have.
@@ -461,7 +461,10 @@ class Verifier(HostOnly):
             members, varies = claim.recount.cells, bool(claim.private.axes)
             narrow.append((claim.at, members if varies else np.concatenate([claim.cells, members])))
             wide += [(claim.at, claim.cells)] * varies
-        said, also = _ask(oracle, narrow, reuse=True), _ask(oracle, wide, reuse=False)
+        said, also = (
+            _ask(combination_outcomes, narrow, reuse=True),
+            _ask(combination_outcomes, wide, reuse=False),
+        )
         for claim in claims:
             grades = next(said)
             if claim.private.axes:
@@ -586,16 +589,16 @@ class Verifier(HostOnly):
 
 
 def _ask(
-    oracle: Oracle, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool
+    combination_outcomes: CombinationOutcomes, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool
 ) -> Iterator[NDArray[np.int8]]:
-    """Yield the grades of cells, for each counterfactual that they go with; see `Oracle.grades`."""
+    """Yield the grades of cells, for each counterfactual that they go with; see `CombinationOutcomes.grades`."""
     if not pairs:
         return
     which, cells = zip(
         *((np.repeat(at, len(each)), np.tile(each, (len(at), 1))) for at, each in pairs),
         strict=True,
     )
-    grades = oracle.grades(np.concatenate(which), np.concatenate(cells), reuse=reuse)
+    grades = combination_outcomes.grades(np.concatenate(which), np.concatenate(cells), reuse=reuse)
     end = 0
     for (at, _), each in zip(pairs, which, strict=True):
         yield grades[end : end + len(each)].reshape(len(at), -1)

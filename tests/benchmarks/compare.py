@@ -13,7 +13,7 @@ import numpy as np
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.encoded_table import encode
-from cfk_plugin.data.model import Goal, Grid, LabelModel, Oracle, TrainingLabels
+from cfk_plugin.data.model import CombinationOutcomes, Goal, Grid, LabelModel, TrainingLabels
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
@@ -41,9 +41,9 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     rows.labels(np.arange(population.n_rows))
     encoded = encode(table.counterfactuals, population.encoder)
     judge = Goal(table.desired).judge(None, model(encoded.frame))
-    oracle = Oracle(judge, rows, encoded.frame)
+    combination_outcomes = CombinationOutcomes(judge, rows, encoded.frame)
     model.calls, model.rows, model.seconds = 0, 0, 0.0
-    return Task(population, policy, *encoded.quasi_identifiers, oracle), model
+    return Task(population, policy, *encoded.quasi_identifiers, combination_outcomes), model
 
 
 def measure(table: Case, policy: PrivacyPolicy, protector: Protector) -> dict[str, float]:
@@ -81,7 +81,7 @@ def exact_pureness(task: Task, i: int, proposal: Proposal, budget: int = 20_000)
     assert proposal.region is not None
     grid = Grid.of(proposal.region, task.population, task.codes[i])
     cells = grid.all() if grid.size <= budget else grid.sample(budget, np.random.default_rng(0))
-    return float(task.oracle.ask(np.full(len(cells), i), cells).mean())
+    return float(task.combination_outcomes.ask(np.full(len(cells), i), cells).mean())
 
 
 def methods(k: int) -> list[tuple[str, PrivacyPolicy, Protector]]:

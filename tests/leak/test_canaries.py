@@ -686,7 +686,7 @@ class Spy(ExactProtector):
 
     def protect(self, task: Task) -> Any:
         answer = super().protect(task)
-        Spy.kept += [task, task.oracle, task.population, task.policy, *answer]
+        Spy.kept += [task, task.combination_outcomes, task.population, task.policy, *answer]
         return answer
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.data.model import Goal, LabelModel, Oracle, TrainingLabels
+from cfk_plugin.data.model import CombinationOutcomes, Goal, LabelModel, TrainingLabels
 from cfk_plugin.hookspecs import Proposal, Protector, Task
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
@@ -28,7 +28,7 @@ MANY = 4  # people who are asked for at once
 def task_for(population: Population, rows: pd.DataFrame, model: Any, **policy: Any) -> Task:
     labels = LabelModel(model, population.schema.features)
     frame = rows[list(population.schema.features)].reset_index(drop=True)
-    oracle = Oracle(
+    combination_outcomes = CombinationOutcomes(
         Goal(True).judge(None, np.ones(len(frame))), TrainingLabels(labels, population), frame
     )
     codes, numbers = population.encode(frame)
@@ -38,7 +38,7 @@ def task_for(population: Population, rows: pd.DataFrame, model: Any, **policy: A
         PrivacyPolicy(guarantee="lookup", **policy),
         codes[:, at],
         numbers[:, at],
-        oracle,
+        combination_outcomes,
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import binomtest
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.data.model import Goal, LabelModel, Oracle, TrainingLabels
+from cfk_plugin.data.model import CombinationOutcomes, Goal, LabelModel, TrainingLabels
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.release.guarantees import rebuild
 from cfk_plugin.release.results import (
@@ -76,9 +76,11 @@ def verdicts(
     labels = LabelModel(predict, population.schema.features)
     frame = frame[list(population.schema.features)].reset_index(drop=True)
     judge = Goal(1).judge(None, np.ones(len(frame)))
-    oracle = Oracle(judge, TrainingLabels(labels, population), frame)
+    combination_outcomes = CombinationOutcomes(judge, TrainingLabels(labels, population), frame)
     asked = [p if isinstance(p, Proposal) else Proposal(p) for p in proposals]
-    return verifier.verify(asked, *population.encode(frame), oracle, method, remaining)
+    return verifier.verify(
+        asked, *population.encode(frame), combination_outcomes, method, remaining
+    )
 
 
 def certificate(
