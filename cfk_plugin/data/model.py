@@ -636,7 +636,7 @@ OUTCOMES = "outcomes"
 _TRIED = 256  # rows
 
 
-class Ahead(NamedTuple):
+class KnownOutcomes(NamedTuple):
     """What the model said of cells before verification asks; ``which`` is the counterfactual of
     each.
     """
@@ -645,13 +645,13 @@ class Ahead(NamedTuple):
     cells: Codes = np.empty((0, 0), dtype=np.int32)
     predictions: Predictions = Predictions.joined([])
 
-    def restrict(self, is_kept: Mask) -> Ahead:
+    def restrict(self, is_kept: Mask) -> KnownOutcomes:
         """Return what is known of some of the counterfactuals, which are renumbered from 0."""
         if is_kept.all():
             return self
         at = np.flatnonzero(is_kept[self.which])
         number = np.cumsum(is_kept) - 1
-        return Ahead(number[self.which[at]], self.cells[at], self.predictions.part(at))
+        return KnownOutcomes(number[self.which[at]], self.cells[at], self.predictions.part(at))
 
 
 class TrainingLabels(HostOnly):
@@ -697,7 +697,7 @@ class TrainingLabels(HostOnly):
         queries: EncodedTable | NDArray[Any] | None,
         fixed: Any,
         foreseen: Callable[[Region], Codes] | None,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None, Ahead]:
+    ) -> tuple[NDArray[Any], NDArray[Any] | None, KnownOutcomes]:
         """Ask for the labels of counterfactuals and, unless known, of queries; and for cells of
         `foreseen`.
 
@@ -706,9 +706,9 @@ class TrainingLabels(HostOnly):
         count, known = len(accepted), None if isinstance(queries, EncodedTable) else queries
         if not 0 < count <= FEW:
             if not isinstance(queries, EncodedTable):
-                return self._ask_all(accepted)[0], known, Ahead()
+                return self._ask_all(accepted)[0], known, KnownOutcomes()
             own, known = self._ask_all(accepted, queries)
-            return own, known, Ahead()
+            return own, known, KnownOutcomes()
         every = accepted.joined(queries) if isinstance(queries, EncodedTable) else accepted
         codes, sizes = every.quasi_identifiers[0], self.population.sizes.astype(np.int32)
         which, cells = [np.arange(len(every))], [np.where(codes < 0, sizes, codes)]
@@ -724,9 +724,9 @@ class TrainingLabels(HostOnly):
         of_accepted, of_queries, rest = self.predictions(frame).divided(
             [count, len(every) - count, len(at) - len(every)]
         )
-        ahead = Ahead(at[len(every) :], asked[len(every) :], rest)
+        known_outcomes = KnownOutcomes(at[len(every) :], asked[len(every) :], rest)
         labels_of_queries = of_queries.labels if isinstance(queries, EncodedTable) else known
-        return of_accepted.labels, labels_of_queries, ahead
+        return of_accepted.labels, labels_of_queries, known_outcomes
 
     def _ask_all(self, *intakes: EncodedTable) -> list[NDArray[Any]]:
         """Return the labels of each table, in one call where all have the same dtypes."""
@@ -762,7 +762,7 @@ class CombinationOutcomes(HostOnly):
 
     A cell is asked about with its quasi-identifiers and the counterfactual's private values.
     `desired_at`: codes of the counterfactuals' own quasi-identifiers, where all are known to have
-    the outcome; `ahead`: what else is known.
+    the outcome; `known_outcomes`: what else is known.
     """
 
     def __init__(
@@ -771,7 +771,7 @@ class CombinationOutcomes(HostOnly):
         rows: TrainingLabels,
         counterfactuals: pd.DataFrame | EncodedTable,
         desired_at: Codes | None = None,
-        ahead: Ahead | None = None,
+        known_outcomes: KnownOutcomes | None = None,
     ) -> None:
         self._judge = judge
         self._rows = rows
@@ -787,9 +787,11 @@ class CombinationOutcomes(HostOnly):
         if desired_at is not None:
             own = np.where(desired_at < 0, sizes - 1, desired_at).astype(np.int32)
             self._answers.update(dict.fromkeys(self._keys(self._at, own), SURE))
-        if ahead is not None and len(ahead.which):
-            grades = self._graded(ahead.predictions, ahead.which).tolist()
-            self._answers.update(zip(self._keys(ahead.which, ahead.cells), grades, strict=True))
+        if known_outcomes is not None and len(known_outcomes.which):
+            grades = self._graded(known_outcomes.predictions, known_outcomes.which).tolist()
+            self._answers.update(
+                zip(self._keys(known_outcomes.which, known_outcomes.cells), grades, strict=True)
+            )
 
     def _counts(self) -> str:
         return f"{len(self._answers)} cells known"

@@ -15,7 +15,7 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.encoded_table import EncodedTable, encode
-from cfk_plugin.data.model import Ahead, Labels
+from cfk_plugin.data.model import KnownOutcomes, Labels
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.metrics.heom import Heom, HeomCodes
@@ -84,7 +84,7 @@ class CatalogueAnswers(NamedTuple):
             moved=None if self.moved is None else self.moved[kept],
         )
 
-    def ahead(self, catalogue: Catalogue) -> Ahead:
+    def known_outcomes(self, catalogue: Catalogue) -> KnownOutcomes:
         """Return the model's labels in the form that verification uses; positions count answers
         only.
         """
@@ -98,8 +98,8 @@ class CatalogueAnswers(NamedTuple):
                 cells.append(catalogue.combinations(int(groups[i])))
                 known.append(predictions)
         if not known:
-            return Ahead()
-        return Ahead(
+            return KnownOutcomes()
+        return KnownOutcomes(
             np.repeat(at, [*map(len, cells)]), np.concatenate(cells), Predictions.joined(known)
         )
 

@@ -20,9 +20,9 @@ from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import FEW, EncodedTable, encode, valid_rows
 from cfk_plugin.data.model import (
-    Ahead,
     CombinationOutcomes,
     Goal,
+    KnownOutcomes,
     LabelModel,
     Labels,
     TrainingLabels,
@@ -235,7 +235,7 @@ class Pipeline(HostOnly):
             and (queries is None or len(queries.at) == len(at))
         ):
             return self._entries(encoded, query, at, at[:0].astype(object), None, progress, asked)
-        own, labels, ahead = self.rows.outcomes(
+        own, labels, known_outcomes = self.rows.outcomes(
             encoded.take(at),
             facts if queries is None else queries.rows,
             self.guarantee.fixed,
@@ -258,7 +258,7 @@ class Pipeline(HostOnly):
             None if labels is None else labels[is_answered],
             progress,
             asked,
-            ahead.restrict(is_answered),
+            known_outcomes.restrict(is_answered),
             already,
         )
 
@@ -291,7 +291,7 @@ class Pipeline(HostOnly):
         factual: Labels | None,
         progress: Progress | None,
         asked: Constraints | None = None,
-        ahead: Ahead | None = None,
+        known_outcomes: KnownOutcomes | None = None,
         already: Mask | None = None,
     ) -> list[Entry]:
         """Answer the counterfactuals, or queries (without `own` labels), at some positions; others
@@ -352,7 +352,11 @@ class Pipeline(HostOnly):
                             asked,
                             already=already,
                         )
-                entry, ahead, moved = answered.entry, answered.ahead(catalogue), answered.moved
+                entry, known_outcomes, moved = (
+                    answered.entry,
+                    answered.known_outcomes(catalogue),
+                    answered.moved,
+                )
             elif began is not None:
                 entry = nearest(catalogue, accepted, open_to, began.groups)
             found = entry >= 0
@@ -381,7 +385,7 @@ class Pipeline(HostOnly):
             # an entry's point is nobody's row
             cells = None if entries is not None else accepted.quasi_identifiers[0]
             combination_outcomes = CombinationOutcomes(
-                self.goal.judge(factual, own), self.rows, accepted, cells, ahead
+                self.goal.judge(factual, own), self.rows, accepted, cells, known_outcomes
             )
             starts_at_counterfactual = catalogue is not None and began is not None
             asked_now = None if asked is None else asked.take(at)
