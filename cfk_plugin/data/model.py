@@ -861,7 +861,7 @@ class CombinationOutcomes(HostOnly):
         ]
 
 
-class OutcomeClasses(HostOnly):
+class EligibilityClasses(HostOnly):
     """Which rows may be in one group (a side), and which side a counterfactual belongs to.
 
     One side where everybody counts. Where only eligible rows count, those with a desired prediction
@@ -930,11 +930,11 @@ class OutcomeClasses(HostOnly):
         """
         if self._of_label is None:
             return np.ones((n, 1), dtype=bool)
-        sides = np.arange(len(self._of_label))
+        eligibility = np.arange(len(self._of_label))
         if factual is not None:
-            return np.asarray(self.of(factual)[:, None] != sides)
+            return np.asarray(self.of(factual)[:, None] != eligibility)
         if own is None:
             raise PolicyError(
                 'desired="opposite" needs the factuals; give them, or name the outcome'
             )
-        return np.asarray(self.of(own)[:, None] == sides)
+        return np.asarray(self.of(own)[:, None] == eligibility)

@@ -356,7 +356,7 @@ def distances_if_true(
     Parameters
     ----------
     open_to : array, shape (n_queries, n_sides)
-        True for the sides that may answer; see `OutcomeClasses.open_to`.
+        True for the sides that may answer; see `EligibilityClasses.open_to`.
     entries : array, shape (n_entries,)
 
     Returns

@@ -720,7 +720,7 @@ def catalogue_to_arrays(
     if not population.has_cells:  # opened and sealed again
         return dict(population.sealed_arrays), dict(population.sealed_facts), domains
     regions = [partition.regions[g] for g in groups]
-    sides, side = np.unique(partition.side_of_group[groups], return_inverse=True)
+    eligibility, side = np.unique(partition.side_of_group[groups], return_inverse=True)
     ends, ends_of = side_by_side(
         [ends_of_region(population, region) for region in regions], catalogue.no_cells
     )
@@ -753,7 +753,7 @@ def catalogue_to_arrays(
     )
     facts: dict[str, Any] = {SEALED: sealed_requirement(catalogue.model.requirement)}
     if catalogue.goal.is_opposite:
-        facts[OUTCOMES] = [natural(outcomes[s]) for s in sides.tolist()]
+        facts[OUTCOMES] = [natural(outcomes[s]) for s in eligibility.tolist()]
     return {f"catalogue.{name}": array for name, array in arrays.items()}, facts, domains
 
 

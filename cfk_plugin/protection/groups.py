@@ -313,21 +313,21 @@ class GroupHulls:
         self.into = np.arange(len(groups))  # the group that each is now part of
         self._loss = self._losses(np.arange(len(groups)), None)
 
-    def merge_while(self, unfit: Callable[[Ints], bool], sides: Ints) -> None:
+    def merge_while(self, unfit: Callable[[Ints], bool], eligibility: Ints) -> None:
         """Merge each unfit group with its cheapest partner on the same side until none is unfit."""
         for group in range(len(self.into)):
             parts = np.array([group])
             while (
                 self.into[group] == group
                 and unfit(parts)
-                and (partner := self._partner(group, sides)) is not None
+                and (partner := self._partner(group, eligibility)) is not None
             ):
                 self._merge(group, partner)
                 parts = np.flatnonzero(self.into == group)
 
-    def _partner(self, group: int, sides: Ints) -> int | None:
+    def _partner(self, group: int, eligibility: Ints) -> int | None:
         alive = self.into == np.arange(len(self.into))
-        others = np.flatnonzero(alive & (sides == sides[group]))
+        others = np.flatnonzero(alive & (eligibility == eligibility[group]))
         others = others[others != group]
         if not len(others):  # no other group is left on this side
             return None
@@ -381,17 +381,17 @@ def _merged(
     population: Population,
     cells: list[Ints],
     people: Ints,
-    sides: Ints,
+    eligibility: Ints,
     unfit: Callable[[Ints], bool],
 ) -> tuple[Ints, Ints]:
     """Merge groups until none is unfit; return their new numbers (-1 on an unfit side), and the new
     ones' sides.
     """
     hulls = GroupHulls(index_of(population).axes, population.cells, cells, people)
-    hulls.merge_while(unfit, sides)
+    hulls.merge_while(unfit, eligibility)
     kept, into = np.unique(hulls.into, return_inverse=True)
     fit = np.array([not unfit(np.flatnonzero(hulls.into == group)) for group in kept], dtype=bool)
-    return np.where(fit, np.cumsum(fit) - 1, -1)[into], sides[kept][fit]
+    return np.where(fit, np.cumsum(fit) - 1, -1)[into], eligibility[kept][fit]
 
 
 _BUILT: WeakKeyDictionary[Population, dict[tuple[object, ...], Partition]] = WeakKeyDictionary()
@@ -400,13 +400,13 @@ _BUILT: WeakKeyDictionary[Population, dict[tuple[object, ...], Partition]] = Wea
 def partition_of(
     population: Population,
     policy: PrivacyPolicy,
-    sides: Ints,
+    eligibility: Ints,
     likely: Floats | None,
     effort: Effort,
 ) -> Partition:
     """Return the partition of a population for a policy; built once.
 
-    `sides` are not mixed, and -1 is on none; groups are kept similar in `likely`, the outcome's
+    `eligibility` are not mixed, and -1 is on none; groups are kept similar in `likely`, the outcome's
     partial dependence.
     """
     built = _BUILT.setdefault(population, {})
@@ -414,19 +414,19 @@ def partition_of(
         policy.k,
         policy.l,
         policy.t,
-        sides.tobytes(),
+        eligibility.tobytes(),
         None if likely is None else likely.tobytes(),
         effort,
     )
     if key not in built:
-        built[key] = _build(population, policy, sides, likely, effort)
+        built[key] = _build(population, policy, eligibility, likely, effort)
     return built[key]
 
 
 def _build(
     population: Population,
     policy: PrivacyPolicy,
-    sides: Ints,
+    eligibility: Ints,
     likely: Floats | None,
     effort: Effort,
 ) -> Partition:
@@ -434,8 +434,8 @@ def _build(
         np.full(population.n_rows, -1, dtype=np.int64),
         np.empty(0, dtype=np.int64),
     )
-    for side in np.unique(sides[sides >= 0]):
-        rows = np.flatnonzero(sides == side)
+    for side in np.unique(eligibility[eligibility >= 0]):
+        rows = np.flatnonzero(eligibility == side)
         if population.people(rows) >= policy.k:
             group = _group(population, policy.k, rows, likely, effort)
             group_of_row[rows] = len(side_of_group) + group
@@ -534,7 +534,7 @@ def coarser(partition: Partition, k: int) -> Partition:
     group, cell = partition.parts
     people = np.bincount(partition.group_of_row[grouped], minlength=count)
     cells = [np.unique(c) for c in by_group(group, cell, count)]
-    number, sides = _merged(
+    number, eligibility = _merged(
         population,
         cells,
         people,
@@ -545,9 +545,9 @@ def coarser(partition: Partition, k: int) -> Partition:
     group_of_row = np.where(grouped, number[partition.group_of_row], -1)
     return Partition(
         population,
-        regions_of(population, number[group], cell, len(sides)),
+        regions_of(population, number[group], cell, len(eligibility)),
         group_of_row,
-        sides,
+        eligibility,
         divided,
     )
 

@@ -502,11 +502,11 @@ class Partition(HostOnly):
     def _counts(self) -> str:
         return f"{len(self.regions)} groups, {int((self.group_of_row >= 0).sum())} rows"
 
-    def group_of(self, codes: Codes, numbers: Floats, sides: Ints) -> Ints:
+    def group_of(self, codes: Codes, numbers: Floats, eligibility: Ints) -> Ints:
         """Return the group whose region each counterfactual is released with."""
         found = np.full(len(codes), -1, dtype=np.int64)
         for side, classes in self.divided.items():
-            at = np.flatnonzero(sides == side)
+            at = np.flatnonzero(eligibility == side)
             if not len(at):
                 continue
             quasi = self.population.schema.quasi_positions
@@ -625,11 +625,11 @@ def partition_from_arrays(
     """
     if _SIDES not in arrays:
         return None
-    sides = arrays[_SIDES]
+    eligibility = arrays[_SIDES]
     divided: dict[int, Classes] = {}
     group_of_row = np.full(population.n_rows, -1, dtype=np.int64)
     next_row = np.concatenate([[0], np.cumsum(population.cell_people)[:-1]])
-    for side in np.unique(sides).tolist():
+    for side in np.unique(eligibility).tolist():
         cell, start, group, last, people = (
             arrays[f"partition.{side}.{name}"]
             for name in ("cell", "start", "group", "last", "people")
@@ -641,8 +641,8 @@ def partition_from_arrays(
         for at, number, to in zip(of_part.tolist(), people.tolist(), group.tolist(), strict=True):
             group_of_row[next_row[at] : next_row[at] + number] = to
             next_row[at] += number
-    partition = Partition(population, (), group_of_row, sides, divided)
-    return replace(partition, regions=regions_of(population, *partition.parts, len(sides)))
+    partition = Partition(population, (), group_of_row, eligibility, divided)
+    return replace(partition, regions=regions_of(population, *partition.parts, len(eligibility)))
 
 
 @dataclass(slots=True)

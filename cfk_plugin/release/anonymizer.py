@@ -626,7 +626,7 @@ class KAnonymizer(HostOnly):
                 " knows whose they are"
             )
         content = _content_of_previous(previous)
-        outcomes = outcomes_of(self.guarantee_.sides)
+        outcomes = outcomes_of(self.guarantee_.eligibility)
         return self.pipeline_with(book_of_published(content, partition, self.policy_.k, outcomes))
 
     def pipeline_with(self, book: ValueBook) -> Pipeline:

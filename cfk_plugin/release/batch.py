@@ -24,7 +24,7 @@ class Batch(HostOnly):
     own: Labels  # the model's label at each
     factual: Labels | None  # and at its query, if that decides what is desired
     combination_outcomes: CombinationOutcomes
-    sides: Rows  # which people may share a group with each; see `OutcomeClasses`
+    eligibility: Rows  # which people may share a group with each; see `EligibilityClasses`
     progress: Progress | None = None
     entries: Rows | None = None  # of a catalogue
     moved: Mask | None = None  # private values that answers did not begin with
@@ -44,7 +44,13 @@ class Batch(HostOnly):
             None if each is None else each[at] for each in (self.factual, self.entries)
         )
         moved = None if self.moved is None else self.moved[at]
-        kept = self.combination_outcomes.restrict(at), self.sides[at], self.progress, entries, moved
+        kept = (
+            self.combination_outcomes.restrict(at),
+            self.eligibility[at],
+            self.progress,
+            entries,
+            moved,
+        )
         asked, sources = (
             self.asked and self.asked.take(at),
             None if self.sources is None else self.sources.take(at),

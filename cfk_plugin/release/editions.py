@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.model import Goal, OutcomeClasses, TrainingLabels
+from cfk_plugin.data.model import EligibilityClasses, Goal, TrainingLabels
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import to_number
@@ -225,14 +225,16 @@ def _exact_values(entry: Mapping[str, Any], names: Sequence[str]) -> Mapping[str
 def entries_of(catalogue: Catalogue, outcomes: tuple[str, ...]) -> set[BookEntry]:
     """Return the private values of a catalogue's entries."""
     partition = catalogue.partition
-    sides = partition.side_of_group[catalogue.group].tolist()
+    eligibility = partition.side_of_group[catalogue.group].tolist()
     values = plain_values(partition.population, catalogue.values)
-    return {BookEntry(outcomes[side], plain) for side, plain in zip(sides, values, strict=True)}
+    return {
+        BookEntry(outcomes[side], plain) for side, plain in zip(eligibility, values, strict=True)
+    }
 
 
-def outcomes_of(sides: OutcomeClasses) -> tuple[str, ...]:
+def outcomes_of(eligibility: EligibilityClasses) -> tuple[str, ...]:
     """Return the text of each side's outcome; one empty text where all are on one side."""
-    return tuple(map(to_text, sides.labels)) or ("",)
+    return tuple(map(to_text, eligibility.labels)) or ("",)
 
 
 def _text_of(goal: Goal) -> str:

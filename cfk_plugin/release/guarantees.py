@@ -19,7 +19,7 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints, Offers
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
-from cfk_plugin.data.model import Goal, Judge, OutcomeClasses, TrainingLabels
+from cfk_plugin.data.model import EligibilityClasses, Goal, Judge, TrainingLabels
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
@@ -50,7 +50,7 @@ from cfk_plugin.release.verification import Certified, Verdict
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GuaranteeState(HostOnly):
-    sides: OutcomeClasses
+    eligibility: EligibilityClasses
     partition: Partition | None = None  # none for a lookup guarantee
     catalogue: Catalogue | None = None  # for the guarantee of that name
 
@@ -72,36 +72,36 @@ class GuaranteeState(HostOnly):
 
         With `editions`, the catalogue has the shared values that a ledger lets in.
         """
-        sides = OutcomeClasses(policy, goal, rows)
+        eligibility = EligibilityClasses(policy, goal, rows)
         if policy.guarantee == "lookup":
-            return cls(sides)
+            return cls(eligibility)
         if rows.population.is_sealed and policy.guarantee == "catalogue":
             catalogue = _sealed_catalogue(rows, policy, goal)
-            return cls(sides, catalogue.partition, catalogue)
+            return cls(eligibility, catalogue.partition, catalogue)
         if rows.population.is_sealed:
-            return cls(sides, _sealed(rows.population, policy))
+            return cls(eligibility, _sealed(rows.population, policy))
         with doing("dividing people into groups"):
             likely = None if policy.objective == "ncp" else partial_dependence(rows, goal)
-            partition = partition_of(rows.population, policy, sides.of_rows, likely, effort)
+            partition = partition_of(rows.population, policy, eligibility.of_rows, likely, effort)
         if not partition.regions and policy.margin == "auto" and rows.requirement.margin:
             # Those with the margin form no group. A margin that the policy names is refused below.
             rows.requirement = AnyOutcome(margin=0.0)
             return cls.prepare(policy, goal, rows, effort, editions)
         if policy.guarantee == "reciprocal":
-            return cls(sides, partition)
+            return cls(eligibility, partition)
         with doing("finding answers for the catalogue"):
             if editions is not None and policy.private_values == "shared":
-                catalogue = editions.build_catalogue(partition, rows, outcomes_of(sides))
+                catalogue = editions.build_catalogue(partition, rows, outcomes_of(eligibility))
             else:
                 catalogue = Catalogue.build(partition, policy, goal, rows)
             _tell_of_wide(catalogue, policy)
-            return cls(sides, partition, catalogue)
+            return cls(eligibility, partition, catalogue)
 
     def waits(self, goal: Goal) -> bool:
         """Say whether a catalogue can be searched before the model's outcomes at counterfactuals
         are known.
         """
-        is_one = self.sides.is_one and not goal.is_opposite
+        is_one = self.eligibility.is_one and not goal.is_opposite
         return is_one and self.catalogue is not None
 
     @property

@@ -183,7 +183,7 @@ class Pipeline(HostOnly):
                     own,
                     None,
                     combination_outcomes,
-                    self.guarantee.sides.of(own),
+                    self.guarantee.eligibility.of(own),
                 )
                 batch = Batch(*about, entries=at)
                 if self.ledger is not None:
@@ -306,21 +306,27 @@ class Pipeline(HostOnly):
             already = np.zeros(len(query), dtype=bool)
         entries, moved, who = None, None, None if asked is None else asked.queries
         sources: Sources | None = None
-        made, catalogue, sides = dict[int, Entry](), self.guarantee.catalogue, self.guarantee.sides
+        made, catalogue, eligibility = (
+            dict[int, Entry](),
+            self.guarantee.catalogue,
+            self.guarantee.eligibility,
+        )
         accepted = encoded.take(at)
         began = None
         if catalogue is not None and len(at):
             answered = None
             if own is None and factual is None and not self.goal.is_opposite:
-                open_to = sides.with_outcome(self.goal, len(at))
+                open_to = eligibility.with_outcome(self.goal, len(at))
             else:
-                open_to = sides.open_to(own, factual, len(at))
+                open_to = eligibility.open_to(own, factual, len(at))
             if waits := own is not None and len(own) < len(at):
                 own = at.astype(object)
             if own is not None:
                 began = Anchors(
                     accepted,
-                    catalogue.partition.group_of(accepted.codes, accepted.numbers, sides.of(own)),
+                    catalogue.partition.group_of(
+                        accepted.codes, accepted.numbers, eligibility.of(own)
+                    ),
                     may_keep_own_values=self.depends_on_no_row or not catalogue.is_shared,
                 )
             if asked is not None:
@@ -391,7 +397,13 @@ class Pipeline(HostOnly):
             asked_now = None if asked is None else asked.take(at)
             known = progress, entries, moved, asked_now
             batch = Batch(
-                accepted, of := query[at], own, factual, combination_outcomes, sides.of(own), *known
+                accepted,
+                of := query[at],
+                own,
+                factual,
+                combination_outcomes,
+                eligibility.of(own),
+                *known,
             )
             batch = replace(batch, starts_at_counterfactual=starts_at_counterfactual)
             if sources is not None:
@@ -566,7 +578,7 @@ class Pipeline(HostOnly):
         if batch.entries is not None and self.guarantee.catalogue is not None:
             groups = self.guarantee.catalogue.group[batch.entries]
         elif partition is not None:
-            groups = partition.group_of(encoded.codes, encoded.numbers, batch.sides)
+            groups = partition.group_of(encoded.codes, encoded.numbers, batch.eligibility)
         # All are copies: what a protector does to its task must not reach verification or the next
         # attempt.
         lent = copy(policy), codes.copy(), numbers.copy(), batch.combination_outcomes
@@ -597,7 +609,9 @@ class Pipeline(HostOnly):
                 self.goal.judge(None, own), self.rows, some.frame
             )
             proposals, _ = self._propose(
-                Batch(some, at, own, None, combination_outcomes, self.guarantee.sides.of(own)),
+                Batch(
+                    some, at, own, None, combination_outcomes, self.guarantee.eligibility.of(own)
+                ),
                 self.policy,
             )
             for i, proposal in zip(at, proposals, strict=True):
@@ -638,7 +652,7 @@ class Pipeline(HostOnly):
             batch.own[which],
             None,
             combination_outcomes,
-            batch.sides[which],
+            batch.eligibility[which],
         )
         found, _ = self._propose(everybody, self.policy)
         for i, verdict in certified.items():

@@ -785,7 +785,7 @@ class Rerun:
             return anonymizer.pipeline_for(judge.previous)
         if judge.ledger is None or self._policy.private_values != "shared":
             return anonymizer.pipeline_
-        outcomes = outcomes_of(anonymizer.guarantee_.sides)
+        outcomes = outcomes_of(anonymizer.guarantee_.eligibility)
         return anonymizer.pipeline_with(
             book_on_record(judge.ledger, anonymizer.policy_, anonymizer.goal_, outcomes)
         )

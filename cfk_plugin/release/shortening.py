@@ -107,7 +107,7 @@ def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, position
     queries = encode(population.rows(rows), population.encoder)
     limits = Constraints(queries, rules_of(population.encoder))
     labels = pipeline.rows.labels(rows)
-    open_to = pipeline.guarantee.sides.open_to(None, labels, len(rows))
+    open_to = pipeline.guarantee.eligibility.open_to(None, labels, len(rows))
     return distances_if_true(catalogue, limits, open_to, positions)
 
 

@@ -712,7 +712,7 @@ def test_nothing_shows_or_pickles_rows(watch: Watch) -> None:
     holders = [
         POPULATION, anonymizer, private, result, CounterfactualBatch.one_each(WANTED, np.ones(4, dtype=bool)),
         encode(WANTED, POPULATION.encoder), anonymizer.pipeline_.rows, anonymizer.detector_, *pipelines,
-        *(pipeline.verifier for pipeline in pipelines), state, state.sides, partition, state.catalogue,
+        *(pipeline.verifier for pipeline in pipelines), state, state.eligibility, partition, state.catalogue,
         partition.distance, crowd.pipeline_.protector, NearestCells(POPULATION, POPULATION.cells),
         *(kept for kept in Spy.kept if isinstance(kept, Task) or type(kept).__name__ == "Oracle"),
     ]  # fmt: skip
