@@ -20,7 +20,7 @@ from cfk_plugin.data.region import Region, natural
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.records.rule import Candidate, Decision, Handles, RegionPeople
-from cfk_plugin.release.batch import Batch
+from cfk_plugin.release.candidates import Candidates
 from cfk_plugin.release.guarantees import GuaranteeState
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.results import Withheld
@@ -45,10 +45,10 @@ class LedgerGuard(HostOnly):
     guarantee: GuaranteeState
     verifier: Verifier
     method: str
-    protect: Callable[[Batch], list[Verdict]]
+    protect: Callable[[Candidates], list[Verdict]]
     # who was in no table whose catalogue was published, or None if nothing was
     newcomers: Callable[[], Handles | None] | None
-    batch: Batch
+    candidates: Candidates
     _verdicts: dict[_Claim, Verdict] = field(default_factory=dict)
     _inside: dict[Region, Handles] = field(default_factory=dict)
     _rows_left: dict[tuple[Region, RegionPeople], RemainingRows] = field(default_factory=dict)
@@ -64,8 +64,10 @@ class LedgerGuard(HostOnly):
                 for i, release in on_record.items()
             ]
         )
-        fresh = np.array([i for i in range(len(self.batch)) if i not in on_record], dtype=np.int64)
-        protected = self.protect(self.batch.take(fresh)) if len(fresh) else []
+        fresh = np.array(
+            [i for i in range(len(self.candidates)) if i not in on_record], dtype=np.int64
+        )
+        protected = self.protect(self.candidates.take(fresh)) if len(fresh) else []
         verdicts: dict[int, Verdict] = dict(zip(fresh.tolist(), protected, strict=True))
         candidates = {}
         for i, record in enumerate(records):
@@ -86,7 +88,7 @@ class LedgerGuard(HostOnly):
         decisions = self.ledger.settle(list(candidates.values()), today)
         for i, decision in zip(candidates, decisions, strict=True):
             verdicts[i] = self._decided(i, verdicts.get(i), decision)
-        return [verdicts[i] for i in range(len(self.batch))]
+        return [verdicts[i] for i in range(len(self.candidates))]
 
     @property
     def _keeps_region(self) -> bool:
@@ -102,11 +104,15 @@ class LedgerGuard(HostOnly):
 
     def _handles(self) -> list[str | None]:
         """Return the handle of each record; None where the private values belong to no record."""
-        batch = self.batch
+        candidates = self.candidates
         schema = self.population.schema
-        frame = batch.encoded.frame if batch.sources is None else batch.sources
+        frame = candidates.encoded.frame if candidates.sources is None else candidates.sources
         columns = [[natural(value) for value in frame[name]] for name in sorted(schema.features)]
-        is_record = [True] * len(batch) if batch.is_record is None else batch.is_record.tolist()
+        is_record = (
+            [True] * len(candidates)
+            if candidates.is_record is None
+            else candidates.is_record.tolist()
+        )
         return [
             self.ledger.handle(row) if is_one else None
             for row, is_one in zip(zip(*columns, strict=True), is_record, strict=True)
@@ -164,7 +170,7 @@ class LedgerGuard(HostOnly):
         new = [claim for claim in claims if claim not in self._verdicts]
         if not new:
             return
-        some = self.batch.take(np.array([i for i, _, _ in new]))
+        some = self.candidates.take(np.array([i for i, _, _ in new]))
         regions = [region for _, region, _ in new]
         remaining = {
             at: self._remaining_rows(region, people)

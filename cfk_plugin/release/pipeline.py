@@ -40,7 +40,7 @@ from cfk_plugin.protection.answers import Anchors, answer, nearest
 from cfk_plugin.protection.moves import SearchOptions
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Handles
-from cfk_plugin.release.batch import Batch
+from cfk_plugin.release.candidates import Candidates
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.guarantees import (
     GuaranteeState,
@@ -185,11 +185,13 @@ class Pipeline(HostOnly):
                     combination_outcomes,
                     self.guarantee.eligibility.of(own),
                 )
-                batch = Batch(*about, entries=at)
+                candidates = Candidates(*about, entries=at)
                 if self.ledger is not None:
                     sources = sources_of(catalogue, at, None, None)
-                    batch = replace(batch, sources=sources.rows, is_record=sources.is_record)
-                found = [*self._verified(batch)]
+                    candidates = replace(
+                        candidates, sources=sources.rows, is_record=sources.is_record
+                    )
+                found = [*self._verified(candidates)]
             yield from found
 
     def detect(
@@ -396,7 +398,7 @@ class Pipeline(HostOnly):
             starts_at_counterfactual = catalogue is not None and began is not None
             asked_now = None if asked is None else asked.take(at)
             known = progress, entries, moved, asked_now
-            batch = Batch(
+            candidates = Candidates(
                 accepted,
                 of := query[at],
                 own,
@@ -405,10 +407,10 @@ class Pipeline(HostOnly):
                 eligibility.of(own),
                 *known,
             )
-            batch = replace(batch, starts_at_counterfactual=starts_at_counterfactual)
+            candidates = replace(candidates, starts_at_counterfactual=starts_at_counterfactual)
             if sources is not None:
-                batch = replace(batch, sources=sources.rows, is_record=sources.is_record)
-            told = self._verified(batch)
+                candidates = replace(candidates, sources=sources.rows, is_record=sources.is_record)
+            told = self._verified(candidates)
             made.update(
                 zip(
                     at.tolist(),
@@ -425,13 +427,13 @@ class Pipeline(HostOnly):
             for i, (q, fault) in enumerate(zip(query.tolist(), encoded.faults, strict=True))
         ]
 
-    def _verified(self, batch: Batch) -> Iterator[Entry]:
+    def _verified(self, candidates: Candidates) -> Iterator[Entry]:
         """Protect and verify counterfactuals that have the desired outcome."""
-        verdicts = self.decide(batch)
+        verdicts = self.decide(candidates)
         if self.measures_k_effective:
-            verdicts = self._with_k_effective(batch, verdicts)
-        if batch.entries is not None:
-            verdicts = self._with_answer_facts(batch, verdicts)
+            verdicts = self._with_k_effective(candidates, verdicts)
+        if candidates.entries is not None:
+            verdicts = self._with_answer_facts(candidates, verdicts)
         telling = getattr(self.guarantee.partition, "telling", None)
         if telling is None:
             schema = self.population.schema
@@ -440,39 +442,43 @@ class Pipeline(HostOnly):
             )
         outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
         if self.goal.is_opposite:
-            facts = repeat(None) if batch.factual is None else batch.factual
-            outcomes = map(partial(self.goal.outcome, self.model.classes), facts, batch.own)
-        return entries_of(batch.query.tolist(), verdicts, batch.encoded, outcomes, telling)
+            facts = repeat(None) if candidates.factual is None else candidates.factual
+            outcomes = map(partial(self.goal.outcome, self.model.classes), facts, candidates.own)
+        return entries_of(
+            candidates.query.tolist(), verdicts, candidates.encoded, outcomes, telling
+        )
 
-    def _with_answer_facts(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
+    def _with_answer_facts(self, candidates: Candidates, verdicts: list[Verdict]) -> list[Verdict]:
         private = self.population.schema.private
-        moved = np.zeros((len(batch), len(private)), dtype=bool)
+        moved = np.zeros((len(candidates), len(private)), dtype=bool)
         unchanged = moved
-        if batch.asked is not None:
-            unchanged = batch.encoded.same_private(batch.asked.queries)
-        if batch.moved is not None:
-            moved = batch.moved
+        if candidates.asked is not None:
+            unchanged = candidates.encoded.same_private(candidates.asked.queries)
+        if candidates.moved is not None:
+            moved = candidates.moved
         start: SearchStart = "query"
-        if batch.starts_at_counterfactual and not self.depends_on_no_row:
+        if candidates.starts_at_counterfactual and not self.depends_on_no_row:
             start = "explainer"
         not_stopped = self.policy.not_stopped_from(start)
         return with_answer_facts(verdicts, not_stopped, private, moved, unchanged)
 
-    def decide(self, batch: Batch) -> list[Verdict]:
+    def decide(self, candidates: Candidates) -> list[Verdict]:
         """Return what may leave for each counterfactual; if there is a ledger, it is recorded
         first.
         """
         if self.ledger is None or self.people is None:
-            return self._held(batch, self.protect(batch))
+            return self._held(candidates, self.protect(candidates))
         try:
             # also for excluded changes: refusals tell where a region is
             with self.ledger.one_request():
-                return self._held(batch, self._guard(self.ledger, self.people, batch).settle())
+                return self._held(
+                    candidates, self._guard(self.ledger, self.people, candidates).settle()
+                )
         except LedgerError as error:
             _log.warning("explanations withheld: %s", error)
-        return [refused("ledger_failed")] * len(batch)
+        return [refused("ledger_failed")] * len(candidates)
 
-    def _guard(self, ledger: Ledger, people: PersonHandles, batch: Batch) -> LedgerGuard:
+    def _guard(self, ledger: Ledger, people: PersonHandles, candidates: Candidates) -> LedgerGuard:
         return LedgerGuard(
             ledger=ledger,
             people=people,
@@ -484,17 +490,19 @@ class Pipeline(HostOnly):
             method=self.method,
             protect=self.protect,
             newcomers=self.newcomers,
-            batch=batch,
+            candidates=candidates,
         )
 
-    def protect(self, batch: Batch) -> list[Verdict]:
+    def protect(self, candidates: Candidates) -> list[Verdict]:
         """Return a certified region per counterfactual, or a refusal; equal ones with equal goals
         are solved once.
         """
-        codes, numbers = batch.encoded.codes, batch.encoded.numbers
+        codes, numbers = candidates.encoded.codes, candidates.encoded.numbers
         # the label to reach, or to leave
-        after = (batch.own if batch.factual is None else batch.factual).tolist()
-        behind = [-1] * len(batch) if batch.entries is None else batch.entries.tolist()
+        after = (candidates.own if candidates.factual is None else candidates.factual).tolist()
+        behind = (
+            [-1] * len(candidates) if candidates.entries is None else candidates.entries.tolist()
+        )
         keys = [
             (c.tobytes(), n.tobytes(), *what)
             for c, n, *what in zip(codes, numbers, after, behind, strict=True)
@@ -505,27 +513,33 @@ class Pipeline(HostOnly):
         for i, key in enumerate(keys):
             first.setdefault(key, i)
         n_distinct = len(first)
-        distinct = batch if n_distinct == len(batch) else batch.take(np.array([*first.values()]))
+        distinct = (
+            candidates
+            if n_distinct == len(candidates)
+            else candidates.take(np.array([*first.values()]))
+        )
         verdicts = dict(zip(first, self._protect_distinct(distinct), strict=True))
-        if batch.progress is not None:
-            batch.progress(n_distinct, n_distinct)
+        if candidates.progress is not None:
+            candidates.progress(n_distinct, n_distinct)
         return [verdicts[key] for key in keys]
 
-    def _held(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
+    def _held(self, candidates: Candidates, verdicts: list[Verdict]) -> list[Verdict]:
         """Refuse what needs an excluded change."""
-        asked = batch.asked
+        asked = candidates.asked
         if asked is None:
             return verdicts
         if asked.rules:
-            judge = self.goal.judge(batch.factual, batch.own)
-            verdicts = self.verifier.hold_to(asked, batch.encoded, verdicts, judge, self.rows.ask)
-        return self.verifier.hold_to_few_changes(asked, batch.encoded, verdicts)
+            judge = self.goal.judge(candidates.factual, candidates.own)
+            verdicts = self.verifier.hold_to(
+                asked, candidates.encoded, verdicts, judge, self.rows.ask
+            )
+        return self.verifier.hold_to_few_changes(asked, candidates.encoded, verdicts)
 
-    def _protect_distinct(self, batch: Batch) -> list[Verdict]:
+    def _protect_distinct(self, candidates: Candidates) -> list[Verdict]:
         """Protect and verify; if sensitive values are too similar, ask again for twice as many
         people.
         """
-        verdicts, policy = self._attempt(batch, self.policy), self.policy
+        verdicts, policy = self._attempt(candidates, self.policy), self.policy
         for _ in range(_DOUBLINGS if self.guarantee.partition is None else 0):
             alike = [
                 i
@@ -535,23 +549,23 @@ class Pipeline(HostOnly):
             if not alike or 2 * policy.k > self.population.n_people:
                 break
             policy = replace(policy, k=2 * policy.k)
-            again = self._attempt(replace(batch.take(np.array(alike)), progress=None), policy)
+            again = self._attempt(replace(candidates.take(np.array(alike)), progress=None), policy)
             for i, verdict in zip(alike, again, strict=True):
                 verdicts[i] = verdict
         return verdicts
 
-    def _attempt(self, batch: Batch, policy: PrivacyPolicy) -> list[Verdict]:
-        encoded, partition = batch.encoded, self.guarantee.partition
+    def _attempt(self, candidates: Candidates, policy: PrivacyPolicy) -> list[Verdict]:
+        encoded, partition = candidates.encoded, self.guarantee.partition
         try:
             with quiet("raised {}; its explanations are withheld", PluginError, let=ModelError):
-                found, groups = self._propose(batch, policy)
+                found, groups = self._propose(candidates, policy)
         except PluginError as error:
             _log.warning("protector %s %s", self.method, error)
-            return [refused("protector_failed")] * len(batch)
+            return [refused("protector_failed")] * len(candidates)
         if policy.k != self.policy.k:  # optimality is not claimed for more people
             found = [p and Proposal(p.region) for p in found]
         asked, own = [p or Proposal(None) for p in found], (encoded.codes, encoded.numbers)
-        verdicts = self.verifier.verify(asked, *own, batch.combination_outcomes, self.method)
+        verdicts = self.verifier.verify(asked, *own, candidates.combination_outcomes, self.method)
         for i, proposal in enumerate(found):
             is_own = proposal is not None
             if (
@@ -569,28 +583,28 @@ class Pipeline(HostOnly):
         return verdicts
 
     def _propose(
-        self, batch: Batch, policy: PrivacyPolicy
+        self, candidates: Candidates, policy: PrivacyPolicy
     ) -> tuple[list[Proposal | None], Rows | None]:
         """Ask the protector; return its proposals (None for a malformed one), and groups."""
-        encoded, partition = batch.encoded, self.guarantee.partition
+        encoded, partition = candidates.encoded, self.guarantee.partition
         codes, numbers = encoded.quasi_identifiers
         groups = None
-        if batch.entries is not None and self.guarantee.catalogue is not None:
-            groups = self.guarantee.catalogue.group[batch.entries]
+        if candidates.entries is not None and self.guarantee.catalogue is not None:
+            groups = self.guarantee.catalogue.group[candidates.entries]
         elif partition is not None:
-            groups = partition.group_of(encoded.codes, encoded.numbers, batch.eligibility)
+            groups = partition.group_of(encoded.codes, encoded.numbers, candidates.eligibility)
         # All are copies: what a protector does to its task must not reach verification or the next
         # attempt.
-        lent = copy(policy), codes.copy(), numbers.copy(), batch.combination_outcomes
+        lent = copy(policy), codes.copy(), numbers.copy(), candidates.combination_outcomes
         task = Task(
             self.population,
             *lent,
             self.seed,
-            batch.progress,
+            candidates.progress,
             None if groups is None else groups.copy(),
         )
         proposals = list(self.protector.protect(task))
-        if len(proposals) != len(batch) or {*map(type, proposals)} != {Proposal}:
+        if len(proposals) != len(candidates) or {*map(type, proposals)} != {Proposal}:
             raise TypeError("a protector must return one Proposal per counterfactual")
         if type(self.protector) in _OWN:
             return [*proposals], groups
@@ -609,7 +623,7 @@ class Pipeline(HostOnly):
                 self.goal.judge(None, own), self.rows, some.frame
             )
             proposals, _ = self._propose(
-                Batch(
+                Candidates(
                     some, at, own, None, combination_outcomes, self.guarantee.eligibility.of(own)
                 ),
                 self.policy,
@@ -618,7 +632,7 @@ class Pipeline(HostOnly):
                 found[i] = None if proposal is None else proposal.region
         return found
 
-    def _with_k_effective(self, batch: Batch, verdicts: list[Verdict]) -> list[Verdict]:
+    def _with_k_effective(self, candidates: Candidates, verdicts: list[Verdict]) -> list[Verdict]:
         """Add to verdicts the number of people whom the protection maps to the same region.
 
         Everybody in a region is protected as the counterfactual was, with their own
@@ -640,19 +654,22 @@ class Pipeline(HostOnly):
             np.concatenate(inside),
         )
         rows = rows_for_cells(
-            population.encoder, batch.encoded.frame, which, population.cells[cells]
+            population.encoder, candidates.encoded.frame, which, population.cells[cells]
         )
-        others, judge = encode(rows, population.encoder), self.goal.judge(batch.factual, batch.own)
+        others, judge = (
+            encode(rows, population.encoder),
+            self.goal.judge(candidates.factual, candidates.own),
+        )
         combination_outcomes = CombinationOutcomes(
             lambda labels, at: judge(labels, which[at]), self.rows, others.frame
         )
-        everybody = Batch(
+        everybody = Candidates(
             others,
-            batch.query[which],
-            batch.own[which],
+            candidates.query[which],
+            candidates.own[which],
             None,
             combination_outcomes,
-            batch.eligibility[which],
+            candidates.eligibility[which],
         )
         found, _ = self._propose(everybody, self.policy)
         for i, verdict in certified.items():

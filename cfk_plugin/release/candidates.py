@@ -16,7 +16,7 @@ from cfk_plugin.hookspecs import Progress
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Batch(HostOnly):
+class Candidates(HostOnly):
     """Counterfactuals to protect, and what is needed to judge each."""
 
     encoded: EncodedTable
@@ -39,7 +39,7 @@ class Batch(HostOnly):
     def __len__(self) -> int:
         return len(self.encoded)
 
-    def take(self, at: Rows) -> Batch:
+    def take(self, at: Rows) -> Candidates:
         factual, entries = (
             None if each is None else each[at] for each in (self.factual, self.entries)
         )
@@ -56,7 +56,7 @@ class Batch(HostOnly):
             None if self.sources is None else self.sources.take(at),
         )
         is_record = None if self.is_record is None else self.is_record[at]
-        return Batch(
+        return Candidates(
             self.encoded.take(at),
             self.query[at],
             self.own[at],
