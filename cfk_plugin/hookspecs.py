@@ -159,7 +159,8 @@ class Task:
     # shape (n, n_quasi_identifiers); -1: a number that the population does not have
     codes: NDArray[np.int32]
     numbers: NDArray[np.float64]  # the same as numbers (dates in seconds); NaN for categories
-    combination_outcomes: CombinationOutcomes  # says whether a cell has the desired outcome; asks the model once per cell
+    # whether a combination has the desired outcome; the model is asked once per combination
+    combination_outcomes: CombinationOutcomes
     seed: int = 0  # for protectors that draw random numbers
     progress: Progress | None = None
     # of the partition, where the guarantee has one; -1 for none

@@ -406,8 +406,8 @@ def partition_of(
 ) -> Partition:
     """Return the partition of a population for a policy; built once.
 
-    `eligibility` are not mixed, and -1 is on none; groups are kept similar in `likely`, the outcome's
-    partial dependence.
+    A group holds rows of one `eligibility` class only, and none of class -1. Groups are kept
+    similar in `likely`, the partial dependence of the outcome.
     """
     built = _BUILT.setdefault(population, {})
     key = (

@@ -591,7 +591,10 @@ class Verifier(HostOnly):
 def _ask(
     combination_outcomes: CombinationOutcomes, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool
 ) -> Iterator[NDArray[np.int8]]:
-    """Yield the grades of cells, for each counterfactual that they go with; see `CombinationOutcomes.grades`."""
+    """Yield the grades of combinations, for each counterfactual that they go with.
+
+    See `CombinationOutcomes.grades`.
+    """
     if not pairs:
         return
     which, cells = zip(
