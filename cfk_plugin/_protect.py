@@ -15,7 +15,7 @@ import pandas as pd
 from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.margin import checked_later
 from cfk_plugin.data.model import thresholded
-from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
+from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp import DPPrototypes, infer_domains
@@ -286,7 +286,7 @@ def warm_up() -> frozenset[Path | None]:
         table, quasi_identifiers=["age", "place"], nominal=["place"], subject="person"
     )
     population = Population.from_frame(table, schema)
-    settings: list[tuple[Guarantee, str | Protector]]
+    settings: list[tuple[GuaranteeName, str | Protector]]
     settings = [
         ("reciprocal", "auto"),
         ("lookup", "exact"),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cfk_plugin._protect import protect
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Kind
 from cfk_plugin.data.encoded_table import select, whole_number
-from cfk_plugin.data.policy import Guarantee, PrivacyPolicy
+from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values, to_text
 from cfk_plugin.data.schema import Schema
@@ -542,7 +542,7 @@ def check_sample(sample: object) -> None:
     require("sample", sample, Sample, "make one of features and true outcomes, Sample(X, y)")
 
 
-GUARANTEES: Mapping[str, Guarantee] = {
+GUARANTEES: Mapping[str, GuaranteeName] = {
     "exact": "lookup",
     "reciprocal": "reciprocal",
     "catalogue": "catalogue",

@@ -20,7 +20,7 @@ from cfk_plugin.data.region import Interval, json_value, natural, sorted_values,
 from cfk_plugin.errors import ModelError, PolicyError, did_you_mean, quiet, require
 
 T = TypeVar("T")
-Guarantee = Literal["lookup", "reciprocal", "catalogue"]
+GuaranteeName = Literal["lookup", "reciprocal", "catalogue"]
 Objective = Literal["pureness", "ncp"]
 OnInfeasible = Literal["withhold", "raise"]
 PrivateForm = Literal["exact", "bins", "shared"]
@@ -200,7 +200,7 @@ class PrivacyPolicy:
     """
 
     k: int = 10
-    guarantee: Guarantee = "catalogue"
+    guarantee: GuaranteeName = "catalogue"
     objective: Objective = "pureness"
     min_pureness: float | None = None
     max_ncp: float | None = None
@@ -302,7 +302,7 @@ class PrivacyPolicy:
             )
         return cls(**{**PRESETS[name], **changes})
 
-    def with_guarantee(self, guarantee: Guarantee, **changes: Any) -> PrivacyPolicy:
+    def with_guarantee(self, guarantee: GuaranteeName, **changes: Any) -> PrivacyPolicy:
         """Return the policy under a guarantee, with further changes.
 
         If this is another guarantee, `margin` becomes its default, and so does `private_values`
@@ -397,7 +397,7 @@ _PLAIN: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
 
 # What a region says should hold for most of its cells. A lookup one at least holds for its own
 # counterfactual.
-_FLOORS: Mapping[Guarantee, float] = {"catalogue": 0.8, "reciprocal": 0.5, "lookup": 0.0}
+_FLOORS: Mapping[GuaranteeName, float] = {"catalogue": 0.8, "reciprocal": 0.5, "lookup": 0.0}
 
 _CHOICES = {
     name: get_args(kind)

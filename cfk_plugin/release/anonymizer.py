@@ -52,9 +52,9 @@ from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.editions import CatalogueEditions, book_of_published, outcomes_of
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
-from cfk_plugin.release.guarantees import (
+from cfk_plugin.release.guarantee import (
     AUTO,
-    GuaranteeState,
+    Guarantee,
     check,
     check_rerun,
     check_sealable,
@@ -285,9 +285,7 @@ class KAnonymizer(HostOnly):
         editions = None
         if people is not None and policy.guarantee == "catalogue":
             editions = CatalogueEditions(people.ledger, people, policy, self.goal_)
-        state = self.guarantee_ = GuaranteeState.prepare(
-            policy, self.goal_, rows, self.effort, editions
-        )
+        state = self.guarantee_ = Guarantee.prepare(policy, self.goal_, rows, self.effort, editions)
         self.editions_ = editions
         is_shared = policy.private_values == "shared"
         protector, self.method_ = state.protector or choose(self.method, self.manager_.protectors())

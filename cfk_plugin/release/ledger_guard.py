@@ -21,7 +21,7 @@ from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.records.rule import Candidate, Decision, Handles, RegionPeople
 from cfk_plugin.release.candidates import Candidates
-from cfk_plugin.release.guarantees import GuaranteeState
+from cfk_plugin.release.guarantee import Guarantee
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.release.verification import Certified, RemainingRows, Verdict, Verifier, refused
@@ -42,7 +42,7 @@ class LedgerGuard(HostOnly):
     population: Population
     policy: PrivacyPolicy
     goal: Goal
-    guarantee: GuaranteeState
+    guarantee: Guarantee
     verifier: Verifier
     method: str
     protect: Callable[[Candidates], list[Verdict]]

@@ -42,8 +42,8 @@ from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Handles
 from cfk_plugin.release.candidates import Candidates
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.guarantees import (
-    GuaranteeState,
+from cfk_plugin.release.guarantee import (
+    Guarantee,
     Sources,
     rebuild,
     sources_of,
@@ -76,7 +76,7 @@ class Pipeline(HostOnly):
     model: LabelModel
     goal: Goal
     rows: TrainingLabels
-    guarantee: GuaranteeState
+    guarantee: Guarantee
     protector: Protector
     method: str  # the protector's name, read before it saw any data
     plugins: PluginManager

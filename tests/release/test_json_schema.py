@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.policy import (
-    Guarantee,
+    GuaranteeName,
     Objective,
     OnInfeasible,
     PrivateForm,
@@ -217,7 +217,7 @@ def test_settings_and_reasons_are_those_of_the_code() -> None:
         (settings["properties"]["rare_values"], RareValues),
     ]:
         assert set(found["enum"]) == set(get_args(told))
-    assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(Guarantee))
+    assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(GuaranteeName))
     assert DEFINITIONS["withheld"]["properties"]["reason"]["enum"] == list(WITHHOLDING_REASONS)
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
 

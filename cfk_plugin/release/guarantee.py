@@ -49,7 +49,7 @@ from cfk_plugin.release.verification import Certified, Verdict
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class GuaranteeState(HostOnly):
+class Guarantee(HostOnly):
     eligibility: EligibilityClasses
     partition: Partition | None = None  # none for a lookup guarantee
     catalogue: Catalogue | None = None  # for the guarantee of that name
@@ -67,7 +67,7 @@ class GuaranteeState(HostOnly):
         rows: TrainingLabels,
         effort: Effort,
         editions: CatalogueEditions | None = None,
-    ) -> GuaranteeState:
+    ) -> Guarantee:
         """Divide people into groups and find answers, where the guarantee has these.
 
         With `editions`, the catalogue has the shared values that a ledger lets in.
