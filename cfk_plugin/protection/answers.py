@@ -48,7 +48,7 @@ _FURTHER = 8  # most rounds in a search for more answers, once there is one
 _NEARNESS = 0.5  # weight of the distance against that of diversity, which is 1: DiCE's own
 _RIDGE = 1e-9  # so that two answers at one point are no error
 # private values that are no entry's: those of the query, and of the explainer's counterfactual
-_OWN, ANCHOR = -1, -2
+_OWN, EXPLAINER_START = -1, -2
 
 
 class CatalogueAnswers(NamedTuple):
@@ -104,7 +104,7 @@ class CatalogueAnswers(NamedTuple):
         )
 
 
-class Anchors(NamedTuple):
+class ExplainerStart(NamedTuple):
     """An explainer's counterfactuals, one per query, with their groups; -1 for none."""
 
     counterfactuals: EncodedTable
@@ -154,7 +154,7 @@ class _Asked(NamedTuple):
     """
 
     limits: Constraints
-    anchors: Anchors | None
+    explainer_start: ExplainerStart | None
     start: EncodedTable
     options: SearchOptions
     # what each private attribute that differs adds to the distance by which candidates are ordered
@@ -168,7 +168,7 @@ def answer(
     *,
     move_towards_query: bool,
     who: Ints | None = None,
-    anchors: Anchors | None = None,
+    explainer_start: ExplainerStart | None = None,
     asks_own: bool = False,
     asks_queries: bool = False,
     options: SearchOptions,
@@ -183,7 +183,8 @@ def answer(
     Whoever was consistent with the weakest entry is consistent with the answer, and nobody's row is
     looked at.
 
-    With `anchors`, an explainer's counterfactuals, the search starts there: an anchor stays in its
+    With `explainer_start`, an explainer's counterfactuals, the search starts there: an anchor
+    stays in its
     own group if it may keep its private values and the group may have them, else the nearest answer
     to it is taken. So everybody in the group, with the private values that left, gets the same
     region. Truth and moves still concern the query.
@@ -203,18 +204,20 @@ def answer(
     in the call that asks the first question.
     """
     queries = limits.queries
-    start = queries if anchors is None else anchors.counterfactuals
+    start = queries if explainer_start is None else explainer_start.counterfactuals
     # Where candidates are moved, most of their differences are no changes in the end. Only those of
     # answers that stay as they are count, and only those from the query.
     order_cost = 0.0
     if not move_towards_query:
-        order_cost = options.change_cost if anchors is None else 0.0
+        order_cost = options.change_cost if explainer_start is None else 0.0
         options = replace(options, change_cost=0.0, rounding=False)
-    asked = _Asked(limits, anchors, start, options, order_cost)
+    asked = _Asked(limits, explainer_start, start, options, order_cost)
     who = np.arange(len(queries)) if who is None else who
     turn, first, times = _turns(who)
     wanted = (
-        np.where(turn > 0, 0, times) if anchors is None else np.ones(len(queries), dtype=np.int64)
+        np.where(turn > 0, 0, times)
+        if explainer_start is None
+        else np.ones(len(queries), dtype=np.int64)
     )
     # codes and numbers of rows
     asks = 8 * int(catalogue.sizes_of(catalogue.weakest).max()) if catalogue.inside else 1
@@ -224,7 +227,7 @@ def answer(
     )
     given = Given(catalogue, pools, queries, who, wanted)
     along = _AskedAlong.build(
-        pools, who, asks_start=asks_own and anchors is not None, asks_queries=asks_queries
+        pools, who, asks_start=asks_own and explainer_start is not None, asks_queries=asks_queries
     )
     pools.waiting = along.points
     for now in range(int(turn[wanted > 0].max(initial=-1)) + 1 if len(catalogue) else 0):
@@ -396,9 +399,9 @@ def _candidates(
     move_towards_query: bool,
 ) -> Iterator[Pairs]:
     """Yield candidates for some queries, in rounds from near to far."""
-    if asked.anchors is not None:
+    if asked.explainer_start is not None:
         yield _in_own_group(
-            catalogue, asked, asked.anchors, query, move_towards_query=move_towards_query
+            catalogue, asked, asked.explainer_start, query, move_towards_query=move_towards_query
         )
         query = query[given.left[query] > 0]
     if not len(query):
@@ -436,18 +439,23 @@ def _limits_of(catalogue: Catalogue, limits: Constraints) -> tuple[Constraints, 
 
 
 def _in_own_group(
-    catalogue: Catalogue, asked: _Asked, anchors: Anchors, query: Ints, *, move_towards_query: bool
+    catalogue: Catalogue,
+    asked: _Asked,
+    explainer_start: ExplainerStart,
+    query: Ints,
+    *,
+    move_towards_query: bool,
 ) -> Pairs:
     """Return anchors in their own groups: with their own private values, and as the entry that they
     are.
     """
-    groups, nowhere = anchors.groups[query], np.zeros(len(query))
+    groups, nowhere = explainer_start.groups[query], np.zeros(len(query))
     weakest, itself = (
         catalogue.weakest_of(groups),
-        catalogue.own(anchors.counterfactuals.take(query), groups),
+        catalogue.own(explainer_start.counterfactuals.take(query), groups),
     )
-    kept = Pairs(query, weakest, np.full(len(query), ANCHOR), nowhere).take(
-        np.flatnonzero(move_towards_query & anchors.may_keep_own_values & (weakest >= 0))
+    kept = Pairs(query, weakest, np.full(len(query), EXPLAINER_START), nowhere).take(
+        np.flatnonzero(move_towards_query & explainer_start.may_keep_own_values & (weakest >= 0))
     )
     pairs = kept.joined(Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
@@ -472,9 +480,9 @@ def _mixed(
         np.append([_OWN], catalogue.distinct),
         np.hstack([own, parts[:, catalogue.distinct]]),
     )
-    if asked.anchors is not None:
-        if asked.anchors.may_keep_own_values:
-            part = np.append([ANCHOR], part)
+    if asked.explainer_start is not None:
+        if asked.explainer_start.may_keep_own_values:
+            part = np.append([EXPLAINER_START], part)
             away = np.hstack([np.zeros((len(query), 1)), away])
         return _nearest_combined(catalogue, query, regions, part, away)
     alone = np.arange(len(catalogue), len(catalogue.parts))
@@ -576,7 +584,7 @@ def _results(
     def is_given(at: Ints, moved: Points) -> Mask:
         return ~given.is_new(pairs.query[at], start[at], keys_of(at, moved))
 
-    if asked.anchors is None:
+    if asked.explainer_start is None:
         count = _SHARED_MOVED if catalogue.is_shared else _MOVED_VALUES
     else:  # only what is nearest to the explainer's counterfactual is moved, if that is new
         n_queries = len(np.unique(pairs.query))
@@ -588,9 +596,9 @@ def _results(
         start,
         is_given=is_given,
         keys_of=keys_of,
-        one_by_one=asked.anchors is not None,
+        one_by_one=asked.explainer_start is not None,
     ):
-        distance = away if asked.anchors is None else pairs.distance[at]
+        distance = away if asked.explainer_start is None else pairs.distance[at]
         leaving = given.keys(moved, pairs.entry[at])
         yield Candidates(
             pairs.query[at],
@@ -636,7 +644,7 @@ def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> 
     """
     limits = asked.limits
     own = pools.queries.take(pairs.query)
-    points = own.either(pools.start.take(pairs.query), pairs.part == ANCHOR)
+    points = own.either(pools.start.take(pairs.query), pairs.part == EXPLAINER_START)
     is_replaced = np.zeros(len(pairs.query), dtype=bool)
     for i, j in enumerate(pools.private.tolist()):
         name = pools.schema.features[j]

@@ -39,7 +39,7 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.hookspecs import Proposal, Protector
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.answers import ANCHOR, Anchors
+from cfk_plugin.protection.answers import EXPLAINER_START, ExplainerStart
 from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
 from cfk_plugin.protection.groups import Effort, coarser, partial_dependence, partition_of
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
@@ -188,7 +188,7 @@ class Sources(HostOnly):
 
 
 def sources_of(
-    catalogue: Catalogue, entries: Rows, part: Rows | None, anchors: Anchors | None
+    catalogue: Catalogue, entries: Rows, part: Rows | None, explainer_start: ExplainerStart | None
 ) -> Sources:
     """Return whose private values answers began with: the rows of entries, or counterfactuals that
     kept their own.
@@ -206,18 +206,18 @@ def sources_of(
     ]
     population = catalogue.partition.population
     rows = population.rows(catalogue.rows[own])[list(population.schema.features)]
-    if anchors is None:
+    if explainer_start is None:
         return Sources(rows, np.full(len(entries), not is_shared))
-    at_home = anchors.groups == catalogue.group[entries]
-    kept = (part == ANCHOR) | (
-        at_home & (catalogue.own(anchors.counterfactuals, anchors.groups) == own)
+    at_home = explainer_start.groups == catalogue.group[entries]
+    kept = (part == EXPLAINER_START) | (
+        at_home & (catalogue.own(explainer_start.counterfactuals, explainer_start.groups) == own)
     )
-    frame = anchors.counterfactuals.frame
+    frame = explainer_start.counterfactuals.frame
     sources = pd.DataFrame(
         {n: np.where(kept, frame[n].astype(object), rows[n].astype(object)) for n in rows},
         dtype=object,
     )
-    return Sources(sources, (part == ANCHOR) | (not is_shared))
+    return Sources(sources, (part == EXPLAINER_START) | (not is_shared))
 
 
 def with_answer_facts(

@@ -36,7 +36,7 @@ from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, Plugi
 from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.answers import Anchors, answer, nearest
+from cfk_plugin.protection.answers import ExplainerStart, answer, nearest
 from cfk_plugin.protection.moves import SearchOptions
 from cfk_plugin.protection.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Handles
@@ -324,7 +324,7 @@ class Pipeline(HostOnly):
             if waits := own is not None and len(own) < len(at):
                 own = at.astype(object)
             if own is not None:
-                began = Anchors(
+                began = ExplainerStart(
                     accepted,
                     catalogue.partition.group_of(
                         accepted.codes, accepted.numbers, eligibility.of(own)
@@ -383,10 +383,12 @@ class Pipeline(HostOnly):
             if len(at):
                 own = catalogue.labels[entries]
                 if self.ledger is not None:
-                    anchors = began and Anchors(
+                    explainer_start = began and ExplainerStart(
                         accepted.take(np.flatnonzero(found)), began.groups[found]
                     )
-                    sources = sources_of(catalogue, entries, answered and answered.part, anchors)
+                    sources = sources_of(
+                        catalogue, entries, answered and answered.part, explainer_start
+                    )
                 points = answered and answered.points
                 accepted = points or encode(catalogue.points.take(entries), self.population.encoder)
         if len(at) and own is not None:
