@@ -147,7 +147,7 @@ def _within(domain: Domain, given: Any) -> tuple[float, float] | Mask:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Offers(HostOnly):
+class DistinctParts(HostOnly):
     """What several answers say of one attribute, each distinct part once; the part None says
     nothing.
     """
@@ -161,7 +161,7 @@ class Offers(HostOnly):
     inside: Mask
 
     @classmethod
-    def build(cls, domain: Domain, parts: Sequence[Part | None]) -> Offers:
+    def build(cls, domain: Domain, parts: Sequence[Part | None]) -> DistinctParts:
         number = {part: at for at, part in enumerate(dict.fromkeys(parts))}
         of = np.array([number[part] for part in parts], dtype=np.int64)
         if _by_number(domain):
@@ -181,24 +181,24 @@ class Offers(HostOnly):
         """For each distinct part, whether it says nothing."""
         return np.asarray(np.isnan(self.ends[0]) & (self.ends[2] == 0))
 
-    def take(self, at: Rows) -> Offers:
-        return Offers(self.domain, self.of[at], self.ends, self.inside)
+    def take(self, at: Rows) -> DistinctParts:
+        return DistinctParts(self.domain, self.of[at], self.ends, self.inside)
 
-    def limited(self, rule: Rule) -> Offers:
+    def limited(self, rule: Rule) -> DistinctParts:
         """Keep only the categories that a call permits; numbers stay as they are."""
         if not isinstance(rule.within, np.ndarray):
             return self
         return self._restricted(rule.within)
 
-    def advised(self, rule: Rule) -> Offers:
+    def advised(self, rule: Rule) -> DistinctParts:
         """Leave out the categories that are never advised; numbers stay as they are."""
         if not rule.never_advised or _by_number(self.domain):
             return self
         return self._restricted(~self.domain.inside(rule.never_advised))
 
-    def _restricted(self, codes: Mask) -> Offers:
+    def _restricted(self, codes: Mask) -> DistinctParts:
         inside = self.inside & codes
-        return Offers(self.domain, self.of, _code_ends(self.domain, inside), inside)
+        return DistinctParts(self.domain, self.of, _code_ends(self.domain, inside), inside)
 
 
 def _by_number(domain: Domain) -> bool:
@@ -277,7 +277,7 @@ class Constraints(HostOnly):
         rules = {name: rule for name, rule in self.rules.items() if name in names}
         return replace(self, rules=rules)
 
-    def admissible(self, offers: Mapping[str, Offers], answers: int) -> Mask:
+    def admits_all(self, distinct_parts: Mapping[str, DistinctParts], answers: int) -> Mask:
         """Say for each query and answer whether the query may get the answer; shape (queries,
         answers).
 
@@ -286,27 +286,35 @@ class Constraints(HostOnly):
         """
         found, query = np.ones((len(self), answers), dtype=bool), np.arange(len(self))[:, None]
         for name in self.rules:
-            distinct = np.arange(offers[name].ends.shape[1])[None, :]
-            found &= self._meets(name, offers[name], query, distinct)[:, offers[name].of]
+            distinct = np.arange(distinct_parts[name].ends.shape[1])[None, :]
+            found &= self._meets(name, distinct_parts[name], query, distinct)[
+                :, distinct_parts[name].of
+            ]
         return found
 
-    def admits(self, offers: Mapping[str, Offers]) -> Mask:
+    def admits_paired(self, distinct_parts: Mapping[str, DistinctParts]) -> Mask:
         """Say for each query whether it may get the answer at the same position."""
         found, query = np.ones(len(self), dtype=bool), np.arange(len(self))
         for name in self.rules:
-            found &= self._meets(name, offers[name], query, offers[name].of)
+            found &= self._meets(name, distinct_parts[name], query, distinct_parts[name].of)
         return found
 
-    def nearest(self, name: str, offers: Offers, query: Rows, part: Rows) -> tuple[Codes, Numbers]:
+    def nearest(
+        self, name: str, distinct_parts: DistinctParts, query: Rows, part: Rows
+    ) -> tuple[Codes, Numbers]:
         """Return the permitted value nearest to each query within a part of a quasi-identifier:
         code and number.
 
         The code is `UNKNOWN` for a number that no row has; of equally near values the first is
         taken. Queries and parts are paired.
         """
-        rule, own, domain = self.rules.get(name, Rule("any", None)), self._own(name), offers.domain
-        offers = offers.limited(rule)
-        codes, (low, high, missing) = own.codes[query], offers.ends[:, part]
+        rule, own, domain = (
+            self.rules.get(name, Rule("any", None)),
+            self._own(name),
+            distinct_parts.domain,
+        )
+        distinct_parts = distinct_parts.limited(rule)
+        codes, (low, high, missing) = own.codes[query], distinct_parts.ends[:, part]
         if domain.is_numeric:
             least, most = self._limits(name, own)
             low, high, number = (
@@ -316,7 +324,7 @@ class Constraints(HostOnly):
             )
             number = np.where(np.isnan(number), low, np.minimum(np.maximum(number, low), high))
             return _coded(domain, np.where(own.missing[query] & (missing > 0), nan, number))
-        inside, advised = offers.inside, offers.advised(rule).inside
+        inside, advised = distinct_parts.inside, distinct_parts.advised(rule).inside
         near = np.argmax(advised, axis=1)[part]
         if domain.is_interval:
             levels = np.arange(len(domain.values))
@@ -359,7 +367,9 @@ class Constraints(HostOnly):
         is_other = ((codes < 0) | ~allowed[at, np.maximum(codes, 0)]) & ~is_own
         return np.where(is_other, instead[at], codes).astype(np.int32), numbers, is_other
 
-    def narrowed(self, offers: Mapping[str, Offers]) -> tuple[dict[str, Any], dict[str, Narrow]]:
+    def narrowed(
+        self, distinct_parts: Mapping[str, DistinctParts]
+    ) -> tuple[dict[str, Any], dict[str, Narrow]]:
         """Return, by attribute, the nearest permitted values, and a function that keeps the codes
         permitted to a query.
 
@@ -367,7 +377,7 @@ class Constraints(HostOnly):
         value without a code.
         """
         columns, narrow = dict[str, Any](), dict[str, Narrow]()
-        for name, offered in offers.items():
+        for name, offered in distinct_parts.items():
             codes, numbers = self.nearest(name, offered, np.arange(len(self)), offered.of)
             columns[name] = offered.domain.column(codes, numbers)
             narrow[name] = partial(_narrowed, self.permitted(name), codes == UNKNOWN)
@@ -396,18 +406,20 @@ class Constraints(HostOnly):
             found &= is_own | ~domain.inside(rule.never_advised)
         return found & rule.within if isinstance(rule.within, np.ndarray) else found
 
-    def _meets(self, name: str, offers: Offers, query: Rows, part: Rows) -> Mask:
+    def _meets(self, name: str, distinct_parts: DistinctParts, query: Rows, part: Rows) -> Mask:
         """Say for queries and parts, broadcast together, whether the part has a value permitted to
         the query.
         """
         rule, own = self.rules[name], self._own(name)
-        missing = (offers.limited(rule).ends[2, part] > 0) & _permits_missing(rule, own)[query]
-        if _by_number(offers.domain):
-            return np.asarray(missing | self._meets_number(name, offers, query, part))
-        offers = offers.limited(rule)
+        missing = (distinct_parts.limited(rule).ends[2, part] > 0) & _permits_missing(rule, own)[
+            query
+        ]
+        if _by_number(distinct_parts.domain):
+            return np.asarray(missing | self._meets_number(name, distinct_parts, query, part))
+        distinct_parts = distinct_parts.limited(rule)
         code = own.codes[query]
-        keeps_own = own.known[query] & offers.inside[part, np.maximum(code, 0)]
-        low, high, _ = offers.advised(rule).ends[:, part]
+        keeps_own = own.known[query] & distinct_parts.inside[part, np.maximum(code, 0)]
+        low, high, _ = distinct_parts.advised(rule).ends[:, part]
         if rule.change == "any":
             fits = ~np.isnan(low)
         elif rule.change == "never":
@@ -416,12 +428,14 @@ class Constraints(HostOnly):
             fits = own.known[query] & (high >= code if rule.change == "increase" else low <= code)
         return np.asarray(missing | keeps_own | fits)
 
-    def _meets_number(self, name: str, offers: Offers, query: Rows, part: Rows) -> Mask:
+    def _meets_number(
+        self, name: str, distinct_parts: DistinctParts, query: Rows, part: Rows
+    ) -> Mask:
         """Do as `_meets` for ranges of numbers, and for single categories that are known by their
         tokens.
         """
-        rule, own, domain = self.rules[name], self._own(name), offers.domain
-        low, high, _ = offers.ends[:, part]
+        rule, own, domain = self.rules[name], self._own(name), distinct_parts.domain
+        low, high, _ = distinct_parts.ends[:, part]
         least, most = self._limits(name, own)
         fits = np.maximum(low, least[query]) <= np.minimum(high, most[query])
         if not domain.is_numeric and rule.never_advised:

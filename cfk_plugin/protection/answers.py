@@ -371,8 +371,8 @@ def distances_if_true(
     regions, parts = catalogue.distances(queries, np.arange(len(queries)), open_to)
     offered = {name: catalogue.offered(name) for name in limits.rules}
     quasi, private = _limits_of(catalogue, limits)
-    regions[~quasi.admissible(offered, regions.shape[1])] = np.inf
-    parts[~private.admissible(offered, len(catalogue))] = np.inf
+    regions[~quasi.admits_all(offered, regions.shape[1])] = np.inf
+    parts[~private.admits_all(offered, len(catalogue))] = np.inf
     distances = regions[:, catalogue.group_at[entries]] + parts[:, entries]
     query, place = np.nonzero(np.isfinite(distances))
     pairs = Pairs(query, entries[place], entries[place], distances[query, place])
@@ -413,9 +413,9 @@ def _candidates(
     if asked.limits.rules:
         quasi, private = _limits_of(catalogue, asked.limits.take(query))
         offered = {name: catalogue.offered(name) for name in asked.limits.rules}
-        regions[~quasi.admissible(offered, regions.shape[1])] = np.inf
+        regions[~quasi.admits_all(offered, regions.shape[1])] = np.inf
         if not move_towards_query:
-            parts[~private.admissible(offered, len(catalogue))] = np.inf
+            parts[~private.admits_all(offered, len(catalogue))] = np.inf
     away = regions[:, catalogue.group_at] + parts
     n_tried = _SHARED_TRIED if catalogue.is_shared else _TRIED
     line = nearest_first(away, n_tried)
@@ -459,11 +459,13 @@ def _in_own_group(
     )
     pairs = kept.joined(Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
-    fits = quasi.admits(
+    fits = quasi.admits_paired(
         {n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules}
     )
     if not move_towards_query:
-        fits &= private.admits({n: catalogue.offered(n).take(pairs.part) for n in private.rules})
+        fits &= private.admits_paired(
+            {n: catalogue.offered(n).take(pairs.part) for n in private.rules}
+        )
     return pairs.take(np.flatnonzero(fits))
 
 

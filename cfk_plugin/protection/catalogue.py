@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.constraints import Offers
+from cfk_plugin.data.constraints import DistinctParts
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Domain, bin_of
 from cfk_plugin.data.encoded_table import EncodedTable, table_of
 from cfk_plugin.data.margin import SEALED, sealed_requirement
@@ -93,7 +93,7 @@ class Catalogue(HostOnly):
     # see `sets_inside`; if answers are moved
     inside: Mapping[int, Sequence[Grid]] = field(default_factory=dict)
     _listed: dict[int, Codes] = field(default_factory=dict, init=False)
-    _offers: dict[str, Offers] = field(default_factory=dict, init=False)
+    _offers: dict[str, DistinctParts] = field(default_factory=dict, init=False)
     _known: dict[int, Mask] = field(default_factory=dict, init=False)
 
     _refusal = (
@@ -225,7 +225,7 @@ class Catalogue(HostOnly):
         """Says of labels, given with the entry each belongs to, whether they are its outcome."""
         return self.goal.judge(None, self.labels)
 
-    def offers(self, private: Mapping[str, Any], group: int) -> bool:
+    def distinct_parts(self, private: Mapping[str, Any], group: int) -> bool:
         """Say whether an answer with a group's region may have been moved to these private values.
 
         They have the outcome at every one of `combinations` where the group's weakest entry has it.
@@ -386,10 +386,10 @@ class Catalogue(HostOnly):
         """
         total = np.zeros((len(codes), len(self)))
         for j, name in enumerate(self.domains):
-            offers, domain = self.offered(name), self.partition.population.domains[name]
+            distinct_parts, domain = self.offered(name), self.partition.population.domains[name]
             if domain.is_numeric:
                 (low, high, missing), number = (
-                    offers.ends,
+                    distinct_parts.ends,
                     domain.numbers_of(codes[:, j], numbers[:, j])[:, None],
                 )
                 is_outside = ~((low <= number) & (number <= high))
@@ -398,13 +398,15 @@ class Catalogue(HostOnly):
                 away = np.where(np.isnan(number), 1 - missing, np.nan_to_num(away, nan=1.0))
                 is_outside = np.where(np.isnan(number), missing == 0, is_outside)
             else:
-                is_outside = ~(offers.inside[:, codes[:, j].clip(min=0)] & (codes[:, j] >= 0)).T
+                is_outside = ~(
+                    distinct_parts.inside[:, codes[:, j].clip(min=0)] & (codes[:, j] >= 0)
+                ).T
                 away = is_outside
             away = away + change_cost * is_outside
-            total += np.where(offers.is_silent, 0.5, away)[:, offers.of]
+            total += np.where(distinct_parts.is_silent, 0.5, away)[:, distinct_parts.of]
         return total
 
-    def offered(self, name: str) -> Offers:
+    def offered(self, name: str) -> DistinctParts:
         """Return what entries say of a private attribute, or regions (of groups with entries) of a
         quasi-identifier.
         """
@@ -421,7 +423,7 @@ class Catalogue(HostOnly):
                     c[name][0] if name in c else part_of(v)
                     for c, v in zip(forms, values, strict=True)
                 ]
-            self._offers[name] = Offers.build(population.domains[name], parts)
+            self._offers[name] = DistinctParts.build(population.domains[name], parts)
         return self._offers[name]
 
     @cached_property

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.constraints import Constraints, Offers
+from cfk_plugin.data.constraints import Constraints, DistinctParts
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
 from cfk_plugin.data.model import EligibilityClasses, Goal, Judge, TrainingLabels
@@ -156,8 +156,12 @@ class Guarantee(HostOnly):
             catalogue.partition.population,
         )
         for name in population.schema.quasi_identifiers:
-            offers = Offers.build(population.domains[name], [regions[i][name] for i in others])
-            nearest = asked.take(at).nearest(name, offers, np.arange(len(at)), offers.of)
+            distinct_parts = DistinctParts.build(
+                population.domains[name], [regions[i][name] for i in others]
+            )
+            nearest = asked.take(at).nearest(
+                name, distinct_parts, np.arange(len(at)), distinct_parts.of
+            )
             columns[name] = population.domains[name].column(*nearest)
         told = catalogue.model.ask(points.take(at).assign(**columns))
         return {*at[~judge(told, at)].tolist()}

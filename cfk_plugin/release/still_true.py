@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.constraints import Constraints, Offers, Rules
+from cfk_plugin.data.constraints import Constraints, DistinctParts, Rules
 from cfk_plugin.data.display import card
 from cfk_plugin.data.domain import Codes, Domain, Rows, bin_codes, bin_of
 from cfk_plugin.data.encoded_table import Encoder, encode
@@ -316,14 +316,16 @@ def _nearest(
     """
     if not parts:
         return []
-    offers = Offers.build(domain, parts)
-    n_excluded = int((~constraints.only({name}).admits({name: offers})).sum())
+    distinct_parts = DistinctParts.build(domain, parts)
+    n_excluded = int((~constraints.only({name}).admits_paired({name: distinct_parts})).sum())
     if n_excluded:
         raise InputError(
             f"queries: {counted(n_excluded, 'answer')} would change {name} as the schema or the"
             " call excludes it; give the queries that were answered, in the same order"
         )
-    codes, numbers = constraints.nearest(name, offers, np.arange(len(parts)), offers.of)
+    codes, numbers = constraints.nearest(
+        name, distinct_parts, np.arange(len(parts)), distinct_parts.of
+    )
     return domain.spell(codes, numbers)
 
 

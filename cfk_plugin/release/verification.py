@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.constraints import Constraints, Offers
+from cfk_plugin.data.constraints import Constraints, DistinctParts
 from cfk_plugin.data.domain import (
     INVALID,
     UNEXPECTED_MISSING,
@@ -271,17 +271,24 @@ class Verifier(HostOnly):
             for v, values in zip(certified.values(), private, strict=True)
         ]
         names = [name for name in domains if name in asked.rules or name in self._names]
-        offers = {
-            name: Offers.build(domains[name], [each.get(name) for each in said]) for name in names
+        distinct_parts = {
+            name: DistinctParts.build(domains[name], [each.get(name) for each in said])
+            for name in names
         }
         every = np.array([*certified], dtype=np.int64)
-        fits, found = np.flatnonzero(asked.take(every).admits(offers)), list(verdicts)
+        fits, found = (
+            np.flatnonzero(asked.take(every).admits_paired(distinct_parts)),
+            list(verdicts),
+        )
         for i in certified:
             found[i] = refused("no_actionable_answer")
         step = max(_AT_ONCE // max(domain.size for domain in domains.values()), 1)
         for start in range(0, len(fits), step):
             some = fits[start : start + step]
-            at, here = every[some], {name: offered.take(some) for name, offered in offers.items()}
+            at, here = (
+                every[some],
+                {name: offered.take(some) for name, offered in distinct_parts.items()},
+            )
             told = [certified[i] for i in at.tolist()]
             rows, which = self._permitted(asked.take(at), encoded.take(at), told, here)
             good = judge(ask(rows), at[which])
@@ -321,7 +328,7 @@ class Verifier(HostOnly):
         asked: Constraints,
         encoded: EncodedTable,
         told: Sequence[Certified],
-        offers: Mapping[str, Offers],
+        distinct_parts: Mapping[str, DistinctParts],
     ) -> tuple[pd.DataFrame, Rows]:
         """Return the combinations of answers that are permitted to who asks, and the answer that
         each belongs to.
@@ -330,7 +337,7 @@ class Verifier(HostOnly):
         is_wide = any(verdict.recount.binned or verdict.recount.withheld for verdict in told)
         ranged = {
             n: o
-            for n, o in offers.items()
+            for n, o in distinct_parts.items()
             if n in self._names or (is_wide and domains[n].is_numeric)
         }
         columns, narrow = asked.narrowed(ranged)

@@ -14,7 +14,7 @@ import pytest
 
 from cfk_plugin import Attribute, Interval, Population, Region, Schema
 from cfk_plugin._files import read_schema
-from cfk_plugin.data.constraints import Constraints, Offers, rules_of
+from cfk_plugin.data.constraints import Constraints, DistinctParts, rules_of
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.region import part_of
 from cfk_plugin.errors import InputError, SchemaError
@@ -179,17 +179,17 @@ def case(request: pytest.FixtureRequest) -> tuple[Any, ...]:
     queries.loc[:3, "age"] = [10.0, 27.25, 99.0, np.nan]
     answers = offered(rows, schema, request.param)
     constraints = Constraints(encode(queries, encoder), rules_of(encoder, **call))
-    offers = {
-        name: Offers.build(encoder.domains[name], [answer[name] for answer in answers])
+    distinct_parts = {
+        name: DistinctParts.build(encoder.domains[name], [answer[name] for answer in answers])
         for name in FEATURES
     }
-    return rows, schema, call, queries, answers, constraints, offers
+    return rows, schema, call, queries, answers, constraints, distinct_parts
 
 
 def test_an_answer_may_be_given_where_every_part_leaves_a_permitted_value(
     case: tuple[Any, ...],
 ) -> None:
-    rows, schema, call, queries, answers, constraints, offers = case
+    rows, schema, call, queries, answers, constraints, distinct_parts = case
     expected = [
         [
             all(
@@ -203,27 +203,35 @@ def test_an_answer_may_be_given_where_every_part_leaves_a_permitted_value(
         ]
         for query in queries.to_dict("records")
     ]
-    found = constraints.admissible(offers, len(answers))
+    found = constraints.admits_all(distinct_parts, len(answers))
     assert found.tolist() == expected
     assert 0 < found.sum() < found.size
     at = np.arange(len(queries)) % len(answers)
     alone = {
-        name: Offers.build(o.domain, [answers[i][name] for i in at]) for name, o in offers.items()
+        name: DistinctParts.build(o.domain, [answers[i][name] for i in at])
+        for name, o in distinct_parts.items()
     }
-    assert constraints.admits(alone).tolist() == found[np.arange(len(queries)), at].tolist()
+    assert constraints.admits_paired(alone).tolist() == found[np.arange(len(queries)), at].tolist()
     few = np.array([7, 3, 11])
-    assert constraints.take(few).admissible(offers, len(answers)).tolist() == found[few].tolist()
+    assert (
+        constraints.take(few).admits_all(distinct_parts, len(answers)).tolist()
+        == found[few].tolist()
+    )
 
 
 def test_the_nearest_point_of_a_region_is_chosen_among_what_is_permitted(
     case: tuple[Any, ...],
 ) -> None:
-    rows, schema, call, queries, answers, constraints, offers = case
-    query, answer = np.nonzero(constraints.admissible(offers, len(answers)))
+    rows, schema, call, queries, answers, constraints, distinct_parts = case
+    query, answer = np.nonzero(constraints.admits_all(distinct_parts, len(answers)))
     for name in schema.quasi_identifiers:
-        domain, own = offers[name].domain, queries[name].tolist()
+        domain, own = distinct_parts[name].domain, queries[name].tolist()
         points = pd.Series(
-            domain.column(*constraints.nearest(name, offers[name], query, offers[name].of[answer]))
+            domain.column(
+                *constraints.nearest(
+                    name, distinct_parts[name], query, distinct_parts[name].of[answer]
+                )
+            )
         )
         assert points.dtype == rows[name].dtype
         for q, a, point in zip(query.tolist(), answer.tolist(), points.tolist(), strict=True):
@@ -244,16 +252,19 @@ def away(name: str, own: Any, value: Any) -> float:
 def test_what_is_withheld_of_a_constrained_attribute_is_not_known_to_be_permitted(
     case: tuple[Any, ...],
 ) -> None:
-    *_, queries, _, constraints, offers = case
-    nothing = {name: Offers.build(o.domain, [None] * len(queries)) for name, o in offers.items()}
-    assert not constraints.admits(nothing).any()
-    assert Constraints(constraints.queries, {}).admits(nothing).all()
+    *_, queries, _, constraints, distinct_parts = case
+    nothing = {
+        name: DistinctParts.build(o.domain, [None] * len(queries))
+        for name, o in distinct_parts.items()
+    }
+    assert not constraints.admits_paired(nothing).any()
+    assert Constraints(constraints.queries, {}).admits_paired(nothing).all()
 
 
 def test_what_is_read_shows_counts_and_is_not_copied(case: tuple[Any, ...]) -> None:
-    *_, constraints, offers = case
+    *_, constraints, distinct_parts = case
     assert repr(constraints) == "Constraints(20 rows)"
-    assert repr(offers["age"]) == "Offers(20 rows)"
+    assert repr(distinct_parts["age"]) == "Offers(20 rows)"
     with pytest.raises(InputError, match="pickled"):
         copy.copy(constraints)
 

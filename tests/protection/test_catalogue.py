@@ -265,7 +265,7 @@ def test_a_counterfactual_becomes_the_entry_nearest_to_it(
     for i, (found, row) in enumerate(
         zip(anonymizer.transform(asked), asked.to_dict("records"), strict=True)
     ):
-        offers = [
+        distinct_parts = [
             (plain_distance(row, e, train, entries), e)
             for e in entries
             if e.label is None or e.label == own[i]
@@ -273,11 +273,15 @@ def test_a_counterfactual_becomes_the_entry_nearest_to_it(
         if isinstance(found, Withheld):
             assert (
                 found.reason == "infeasible"
-                if not offers
+                if not distinct_parts
                 else not met(model, desired, None, asked, {})[i]
             )
             continue
-        nearest = [e for distance, e in offers if distance <= min(d for d, _ in offers) + 1e-9]
+        nearest = [
+            e
+            for distance, e in distinct_parts
+            if distance <= min(d for d, _ in distinct_parts) + 1e-9
+        ]
         best = [e for e in nearest if e.loss <= min(e.loss for e in nearest) + 1e-9]
         assert (found.region, plain(found.released)) in [(e.region, plain(e.private)) for e in best]
 
@@ -310,17 +314,17 @@ def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entr
         if already[i]:
             assert found == Withheld(i, "already_desired")
             continue
-        offers = [e for e in entries if e.label is None or e.label != own[i]]
+        distinct_parts = [e for e in entries if e.label is None or e.label != own[i]]
         true = [
             e
-            for e in offers
+            for e in distinct_parts
             if met(model, desired, e.label, nearest_point(e.region, query, train), e.private)[0]
         ]
         if not true:
             assert found == Withheld(i, "infeasible")
             continue
         assert isinstance(found, GeneralizedCounterfactual)
-        behind = [e for e in offers if e.region == found.region]
+        behind = [e for e in distinct_parts if e.region == found.region]
         given, points = (
             Entry(found.region, plain(found.released), None, behind[0].loss),
             combinations(found.region, train),
@@ -668,7 +672,7 @@ def test_no_combination_is_lost_whichever_are_tried_first(
         is_entry = tuple(plain(entry.released).values()) in [
             own[i] for i in np.flatnonzero(np.isin(catalogue.group, groups))
         ]
-        assert is_entry or any(catalogue.offers(entry.released, g) for g in groups)
+        assert is_entry or any(catalogue.distinct_parts(entry.released, g) for g in groups)
 
 
 def test_a_lone_answer_asks_the_model_a_few_times() -> None:

@@ -234,16 +234,18 @@ def test_an_answer_is_the_nearest_by_what_leaves_and_true_at_the_nearest_point_o
     for found, query in zip(anonymizer.explain(asked), asked.to_dict("records"), strict=True):
         points = nearest_points(entries, [query] * len(entries), anonymizer.population_)
         true = two(points.astype(train.dtypes)) == "yes"
-        offers = [
+        distinct_parts = [
             (away(query, entry, train, entries), entry)
             for entry, fits in zip(entries, true, strict=True)
             if fits
         ]
-        if not offers:
+        if not distinct_parts:
             assert (found.status, getattr(found, "reason", "")) == ("withheld", "infeasible")
             continue
-        nearest = min(distance for distance, _ in offers)
-        best = [(e.region, e.released) for distance, e in offers if distance <= nearest + 1e-9]
+        nearest = min(distance for distance, _ in distinct_parts)
+        best = [
+            (e.region, e.released) for distance, e in distinct_parts if distance <= nearest + 1e-9
+        ]
         assert (found.region, found.released) in best
         given += 1
     assert given > 10

@@ -296,9 +296,10 @@ def test_another_fit_agrees_that_answers_were_moved_as_they_may(
     groups = {region: group for group, region in enumerate(again.partition.regions)}
     moved = [entry for entry in answers if entry.recount.moved]
     assert moved
-    assert all(again.offers(entry.released, groups[entry.region]) for entry in moved)
+    assert all(again.distinct_parts(entry.released, groups[entry.region]) for entry in moved)
     assert not any(
-        again.offers({**e.released, "pay": 0, "debt": 20.0}, groups[e.region]) for e in moved
+        again.distinct_parts({**e.released, "pay": 0, "debt": 20.0}, groups[e.region])
+        for e in moved
     )
 
 
