@@ -26,10 +26,10 @@ from cfk_plugin.protection.moves import (
     Keys,
     Pairs,
     Points,
-    Pools,
     Probe,
     Search,
     SearchOptions,
+    ValueTable,
     joined,
 )
 from cfk_plugin.protection.rounding import Rounder
@@ -121,7 +121,9 @@ class _AskedAlong(NamedTuple):
     query_of: Ints | None  # for each query, its position among them; None if they are not asked
 
     @classmethod
-    def build(cls, pools: Pools, who: Ints, *, asks_start: bool, asks_queries: bool) -> _AskedAlong:
+    def build(
+        cls, pools: ValueTable, who: Ints, *, asks_start: bool, asks_queries: bool
+    ) -> _AskedAlong:
         """Choose the points: of queries that are the same by `who`, the first."""
         if not asks_queries:
             return cls(pools.start if asks_start else None, len(who), None)
@@ -222,7 +224,7 @@ def answer(
     # codes and numbers of rows
     asks = 8 * int(catalogue.sizes_of(catalogue.weakest).max()) if catalogue.inside else 1
     pools, step = (
-        Pools(catalogue, queries, start),
+        ValueTable(catalogue, queries, start),
         max(_BLOCK // max(len(catalogue), _NEAR * _NEAR, asks), 1),
     )
     given = Given(catalogue, pools, queries, who, wanted)
@@ -283,7 +285,9 @@ def answer(
     )
 
 
-def _moved(catalogue: Catalogue, pools: Pools, start: Points, part: Ints, ends: Points) -> Mask:
+def _moved(
+    catalogue: Catalogue, pools: ValueTable, start: Points, part: Ints, ends: Points
+) -> Mask:
     """Return a mask of the private values of answers that are not those they began with.
 
     `start`, `part` and `ends` belong to the n answers: the points that the search began with, the
@@ -303,7 +307,7 @@ def _moved(catalogue: Catalogue, pools: Pools, start: Points, part: Ints, ends: 
     return moved
 
 
-def _rows(catalogue: Catalogue, pools: Pools, points: Points, found: Ints) -> EncodedTable:
+def _rows(catalogue: Catalogue, pools: ValueTable, points: Points, found: Ints) -> EncodedTable:
     """Return answers with the first combination of their regions, and the private values that they
     have come to.
     """
@@ -377,7 +381,7 @@ def distances_if_true(
     query, place = np.nonzero(np.isfinite(distances))
     pairs = Pairs(query, entries[place], entries[place], distances[query, place])
     asked = _Asked(limits, None, queries, _AS_THEY_ARE, 0.0)
-    pools = Pools(catalogue, queries, queries)
+    pools = ValueTable(catalogue, queries, queries)
 
     def nearest_rows(at: Ints) -> pd.DataFrame:
         points, _ = _points(catalogue, asked, pools, pairs.take(at))
@@ -391,7 +395,7 @@ def distances_if_true(
 def _candidates(
     catalogue: Catalogue,
     asked: _Asked,
-    pools: Pools,
+    pools: ValueTable,
     given: Given,
     query: Ints,
     open_to: Mask,
@@ -470,7 +474,12 @@ def _in_own_group(
 
 
 def _mixed(
-    catalogue: Catalogue, asked: _Asked, pools: Pools, query: Ints, regions: Floats, parts: Floats
+    catalogue: Catalogue,
+    asked: _Asked,
+    pools: ValueTable,
+    query: Ints,
+    regions: Floats,
+    parts: Floats,
 ) -> Pairs:
     """Return the nearest combinations of a region and private values from elsewhere.
 
@@ -495,7 +504,7 @@ def _mixed(
     return _nearest_combined(catalogue, query, regions, part, away).joined(further)
 
 
-def _changed(catalogue: Catalogue, pools: Pools, query: Ints, part: Ints) -> Floats:
+def _changed(catalogue: Catalogue, pools: ValueTable, query: Ints, part: Ints) -> Floats:
     """Return how far queries are from themselves with the given values of some parts.
 
     `query` has the shape (n_queries,), `part` (n_parts,), the result (n_queries, n_parts).
@@ -534,7 +543,7 @@ def _nearest_combined(
 def _results(
     catalogue: Catalogue,
     asked: _Asked,
-    pools: Pools,
+    pools: ValueTable,
     pairs: Pairs,
     given: Given,
     *,
@@ -627,7 +636,7 @@ def _most_changes(catalogue: Catalogue, limits: Constraints, pairs: Pairs) -> In
 
 
 def _least_changes(
-    catalogue: Catalogue, pools: Pools, pairs: Pairs, points: Points, target: Points
+    catalogue: Catalogue, pools: ValueTable, pairs: Pairs, points: Points, target: Points
 ) -> Ints:
     """Return how many private values each pair's answer changes at least; shape (n_pairs,).
 
@@ -638,7 +647,9 @@ def _least_changes(
     return np.asarray(pools.changed(nearest_values, own).sum(axis=1))
 
 
-def _points(catalogue: Catalogue, asked: _Asked, pools: Pools, pairs: Pairs) -> tuple[Points, Mask]:
+def _points(
+    catalogue: Catalogue, asked: _Asked, pools: ValueTable, pairs: Pairs
+) -> tuple[Points, Mask]:
     """Return the permitted point of each region nearest to the query, with the private values of
     the pair.
 
@@ -692,7 +703,7 @@ def _permit(
     return is_other
 
 
-def target_of(pools: Pools, limits: Constraints, query: Ints, points: Points) -> Points:
+def target_of(pools: ValueTable, limits: Constraints, query: Ints, points: Points) -> Points:
     """Return queries' own private values or, if not permitted, the nearest permitted number or the
     point's value.
     """
@@ -754,7 +765,12 @@ class Given:
     """
 
     def __init__(
-        self, catalogue: Catalogue, pools: Pools, queries: EncodedTable, who: Ints, wanted: Ints
+        self,
+        catalogue: Catalogue,
+        pools: ValueTable,
+        queries: EncodedTable,
+        who: Ints,
+        wanted: Ints,
     ) -> None:
         # per asker
         self._catalogue, self._pools, self._queries, self.left = (

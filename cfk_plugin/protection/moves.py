@@ -53,7 +53,7 @@ def joined(*parts: Iterable[Any]) -> Iterable[Any]:
 
 
 class Points(NamedTuple):
-    """Rows: for each feature a position in `Pools`, or -1 and a number."""
+    """Rows: for each feature a position in `ValueTable`, or -1 and a number."""
 
     at: Ints
     numbers: Floats
@@ -89,7 +89,7 @@ class Points(NamedTuple):
         return Points(*joined(self, others))
 
 
-class Pools:
+class ValueTable:
     """What points are made of: the population's values, and categories of queries that it lacks."""
 
     def __init__(self, catalogue: Catalogue, queries: EncodedTable, start: EncodedTable) -> None:
@@ -198,7 +198,7 @@ class Pools:
 class Probe:
     """Asks the model whether points keep the outcomes that their entries' groups must keep."""
 
-    def __init__(self, catalogue: Catalogue, pools: Pools) -> None:
+    def __init__(self, catalogue: Catalogue, pools: ValueTable) -> None:
         self.catalogue, self._pools = catalogue, pools
         self._quasi = np.array(pools.schema.quasi_positions, dtype=np.int64)
 
@@ -323,7 +323,7 @@ class Search:
     def __init__(
         self,
         probe: Probe,
-        pools: Pools,
+        pools: ValueTable,
         pairs: Pairs,
         start: Points,
         target: Points,

@@ -8,7 +8,7 @@ from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.protection.axes import Floats, Ints
 from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.moves import TIE, Points, Pools
+from cfk_plugin.protection.moves import TIE, Points, ValueTable
 
 _DIGITS = 2  # the step is five in the digit this many places behind the first: in the third
 
@@ -58,7 +58,7 @@ class Rounder:
     limits : Constraints
     """
 
-    def __init__(self, catalogue: Catalogue, pools: Pools, limits: Constraints) -> None:
+    def __init__(self, catalogue: Catalogue, pools: ValueTable, limits: Constraints) -> None:
         self._pools = pools
         self._limits = limits
         self._ends = {
