@@ -24,9 +24,9 @@ from cfk_plugin.protection.catalogue import Catalogue
 from cfk_plugin.protection.moves import (
     TIE,
     Keys,
-    Pairs,
     Points,
     Probe,
+    RegionAndValues,
     Search,
     SearchOptions,
     ValueTable,
@@ -59,7 +59,7 @@ class CatalogueAnswers(NamedTuple):
     # what it says at the anchors and at the queries, where asked along with the first question
     own: Labels | None = None
     at_queries: Labels | None = None
-    # the entry whose private values each answer began with; of others, see `Pairs.part`
+    # the entry whose private values each answer began with; of others, see `RegionAndValues.part`
     part: Ints | None = None
     # which private values are no longer those, but the query's own or on the way to them
     moved: Mask | None = None
@@ -379,7 +379,7 @@ def distances_if_true(
     parts[~private.admits_all(offered, len(catalogue))] = np.inf
     distances = regions[:, catalogue.group_at[entries]] + parts[:, entries]
     query, place = np.nonzero(np.isfinite(distances))
-    pairs = Pairs(query, entries[place], entries[place], distances[query, place])
+    pairs = RegionAndValues(query, entries[place], entries[place], distances[query, place])
     asked = _Asked(limits, None, queries, _AS_THEY_ARE, 0.0)
     pools = ValueTable(catalogue, queries, queries)
 
@@ -401,7 +401,7 @@ def _candidates(
     open_to: Mask,
     *,
     move_towards_query: bool,
-) -> Iterator[Pairs]:
+) -> Iterator[RegionAndValues]:
     """Yield candidates for some queries, in rounds from near to far."""
     if asked.explainer_start is not None:
         yield _in_own_group(
@@ -431,7 +431,7 @@ def _candidates(
         entry = line[:, first : first + n_tried]
         distance = np.take_along_axis(away, entry, axis=1)
         at, place = np.nonzero(np.isfinite(distance))
-        some = Pairs(query[at], entry[at, place], entry[at, place], distance[at, place])
+        some = RegionAndValues(query[at], entry[at, place], entry[at, place], distance[at, place])
         mixes = move_towards_query and not first
         yield some.joined(_mixed(catalogue, asked, pools, query, regions, parts)) if mixes else some
 
@@ -449,7 +449,7 @@ def _in_own_group(
     query: Ints,
     *,
     move_towards_query: bool,
-) -> Pairs:
+) -> RegionAndValues:
     """Return anchors in their own groups: with their own private values, and as the entry that they
     are.
     """
@@ -458,10 +458,12 @@ def _in_own_group(
         catalogue.weakest_of(groups),
         catalogue.own(explainer_start.counterfactuals.take(query), groups),
     )
-    kept = Pairs(query, weakest, np.full(len(query), EXPLAINER_START), nowhere).take(
+    kept = RegionAndValues(query, weakest, np.full(len(query), EXPLAINER_START), nowhere).take(
         np.flatnonzero(move_towards_query & explainer_start.may_keep_own_values & (weakest >= 0))
     )
-    pairs = kept.joined(Pairs(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0)))
+    pairs = kept.joined(
+        RegionAndValues(query, itself, itself, nowhere).take(np.flatnonzero(itself >= 0))
+    )
     quasi, private = _limits_of(catalogue, asked.limits.take(pairs.query))
     fits = quasi.admits_paired(
         {n: catalogue.offered(n).take(catalogue.group_at[pairs.entry]) for n in quasi.rules}
@@ -480,7 +482,7 @@ def _mixed(
     query: Ints,
     regions: Floats,
     parts: Floats,
-) -> Pairs:
+) -> RegionAndValues:
     """Return the nearest combinations of a region and private values from elsewhere.
 
     These are other entries', the explainer's, or the query's own; with no explainer also its own
@@ -524,7 +526,7 @@ def _changed(catalogue: Catalogue, pools: ValueTable, query: Ints, part: Ints) -
 
 def _nearest_combined(
     catalogue: Catalogue, query: Ints, regions: Floats, part: Ints, parts: Floats
-) -> Pairs:
+) -> RegionAndValues:
     group, private = nearest_first(regions, _NEAR), nearest_first(parts, _NEAR)
     total = (
         np.take_along_axis(regions, group, axis=1)[:, :, None]
@@ -536,7 +538,7 @@ def _nearest_combined(
     at, place = np.nonzero(np.isfinite(distance))
     which, width = line[at, place], private.shape[1]
     entry = catalogue.weakest[group[at, which // width]]
-    pairs = Pairs(query[at], entry, part[private[at, which % width]], distance[at, place])
+    pairs = RegionAndValues(query[at], entry, part[private[at, which % width]], distance[at, place])
     return pairs.take(np.flatnonzero(~catalogue.is_wide(entry)))
 
 
@@ -544,7 +546,7 @@ def _results(
     catalogue: Catalogue,
     asked: _Asked,
     pools: ValueTable,
-    pairs: Pairs,
+    pairs: RegionAndValues,
     given: Given,
     *,
     move_towards_query: bool,
@@ -623,7 +625,7 @@ def _results(
         )
 
 
-def _most_changes(catalogue: Catalogue, limits: Constraints, pairs: Pairs) -> Ints:
+def _most_changes(catalogue: Catalogue, limits: Constraints, pairs: RegionAndValues) -> Ints:
     """Return how many private values each pair's answer may change; shape (n_pairs,).
 
     These are the changes that are permitted without the quasi-identifiers that the region changes.
@@ -636,7 +638,7 @@ def _most_changes(catalogue: Catalogue, limits: Constraints, pairs: Pairs) -> In
 
 
 def _least_changes(
-    catalogue: Catalogue, pools: ValueTable, pairs: Pairs, points: Points, target: Points
+    catalogue: Catalogue, pools: ValueTable, pairs: RegionAndValues, points: Points, target: Points
 ) -> Ints:
     """Return how many private values each pair's answer changes at least; shape (n_pairs,).
 
@@ -648,7 +650,7 @@ def _least_changes(
 
 
 def _points(
-    catalogue: Catalogue, asked: _Asked, pools: ValueTable, pairs: Pairs
+    catalogue: Catalogue, asked: _Asked, pools: ValueTable, pairs: RegionAndValues
 ) -> tuple[Points, Mask]:
     """Return the permitted point of each region nearest to the query, with the private values of
     the pair.
@@ -743,7 +745,7 @@ class Candidates(NamedTuple):
 
     asker: Ints  # from near to far for each
     entry: Ints
-    part: Ints  # see `Pairs`
+    part: Ints  # see `RegionAndValues`
     points: Points  # what an answer asks for, its private values as they would leave
     start: Keys  # private values that it began with, before they were moved
     leaving: Keys  # and those that it has now

@@ -253,7 +253,7 @@ class Probe:
         return np.bincount(of, is_lost, len(entry)) > 0, at_combinations
 
 
-class Pairs(NamedTuple):
+class RegionAndValues(NamedTuple):
     """A query, the entry whose region may answer it, and which private values go with it: an
     entry's, or others.
 
@@ -265,11 +265,11 @@ class Pairs(NamedTuple):
     part: Ints
     distance: Floats
 
-    def take(self, at: Ints) -> Pairs:
-        return Pairs(self.query[at], self.entry[at], self.part[at], self.distance[at])
+    def take(self, at: Ints) -> RegionAndValues:
+        return RegionAndValues(self.query[at], self.entry[at], self.part[at], self.distance[at])
 
-    def joined(self, others: Pairs) -> Pairs:
-        return Pairs(*joined(self, others))
+    def joined(self, others: RegionAndValues) -> RegionAndValues:
+        return RegionAndValues(*joined(self, others))
 
 
 IsGiven = Callable[[Ints, Points], Mask]
@@ -324,7 +324,7 @@ class Search:
         self,
         probe: Probe,
         pools: ValueTable,
-        pairs: Pairs,
+        pairs: RegionAndValues,
         start: Points,
         target: Points,
         is_other: Mask,
