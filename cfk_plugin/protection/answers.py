@@ -199,7 +199,8 @@ def answer(
     With `options`, answers that ask for fewer changes come first, and the numbers of moved answers
     are rounded away from the query's own where that keeps the outcome; see `round_outwards`.
 
-    Queries that are the same by `who` get different answers; see `Given`. Without anchors these are
+    Queries that are the same by `who` get different answers; see `AnswersSoFar`. Without anchors
+    these are
     diverse, and from near to far; with anchors, each in turn takes what is nearest to its own.
 
     With `asks_own` and `asks_queries`, the model is asked about the anchors and the queries too,
@@ -227,7 +228,7 @@ def answer(
         ValueTable(catalogue, queries, start),
         max(_BLOCK // max(len(catalogue), _NEAR * _NEAR, asks), 1),
     )
-    given = Given(catalogue, pools, queries, who, wanted)
+    given = AnswersSoFar(catalogue, pools, queries, who, wanted)
     along = _AskedAlong.build(
         pools, who, asks_start=asks_own and explainer_start is not None, asks_queries=asks_queries
     )
@@ -396,7 +397,7 @@ def _candidates(
     catalogue: Catalogue,
     asked: _Asked,
     pools: ValueTable,
-    given: Given,
+    given: AnswersSoFar,
     query: Ints,
     open_to: Mask,
     *,
@@ -547,7 +548,7 @@ def _results(
     asked: _Asked,
     pools: ValueTable,
     pairs: RegionAndValues,
-    given: Given,
+    given: AnswersSoFar,
     *,
     move_towards_query: bool,
 ) -> Iterator[Candidates]:
@@ -753,7 +754,7 @@ class Candidates(NamedTuple):
     said: list[Predictions | None]  # see `CatalogueAnswers`
 
 
-class Given:
+class AnswersSoFar:
     """The answers so far.
 
     No two to the same query have the same private values, or started with the same.
