@@ -56,7 +56,7 @@ order.
 """
 
 
-class Shares(NamedTuple):
+class ClassShares(NamedTuple):
     """Parallel arrays: shares of cells' people, each with its group."""
 
     cell: Ints  # row of the cell
@@ -76,7 +76,7 @@ def group_cells(
     *,
     effort: Effort = "balanced",
     run: Run = lambda work, tables: [*map(work, tables)],
-) -> Shares:
+) -> ClassShares:
     """Divide the people of distinct cells into groups of at least ``k``, whatever the order of the
     cells.
 
@@ -95,7 +95,7 @@ def group_cells(
     cell, size = shares.cell[by_cell], shares.people[by_cell]
     group = pd.factorize(shares.group[by_cell])[0].astype(np.int64)  # in order of their first cells
     line = np.lexsort((cell, group))
-    return Shares(order[cell[line]], size[line], group[line])
+    return ClassShares(order[cell[line]], size[line], group[line])
 
 
 def _joined(first: AxisArrays, more: AxisArrays) -> AxisArrays:
@@ -110,7 +110,7 @@ def _joined(first: AxisArrays, more: AxisArrays) -> AxisArrays:
 
 def _divide_blocks(
     axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort, run: Run
-) -> Shares:
+) -> ClassShares:
     """Cut the first line into blocks of small cells, and divide the people of each."""
     blocks = round(np.count_nonzero(count < k) / BLOCK)
     if blocks < 2:
@@ -136,10 +136,10 @@ def _divide_blocks(
     whole = np.concatenate(
         [np.column_stack([block[t[:, 0]], t[:, 1], t[:, 2] + g]) for block, t, g in tables]
     )
-    return Shares(*whole.T)
+    return ClassShares(*whole.T)
 
 
-def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort) -> Shares:
+def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort) -> ClassShares:
     """Divide the people of one block; numbers of groups may have gaps."""
     orders = _orders(axes, codes, count)
     # small, large, of nobody: numbered in this order, and along a line
@@ -169,7 +169,7 @@ def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort)
     if nobody.size:
         seats(space, groups, pool, k, int(nobody[0]), seat)
     mixed = np.arange(groups.cell.shape[1]) < groups.slots[:, None]
-    return Shares(
+    return ClassShares(
         line[np.concatenate([groups.cell[mixed], alone, nobody])],
         np.concatenate([groups.people[mixed], groups.free[alone], 0 * nobody]),
         np.concatenate([np.nonzero(mixed)[0], groups.slots.size + alone, seat]),

@@ -20,7 +20,7 @@ from cfk_plugin.protection import groups
 from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, index_of
 from cfk_plugin.protection.baselines import _Partition
 from cfk_plugin.protection.exact import solve
-from cfk_plugin.protection.groups import Effort, Shares, group_cells
+from cfk_plugin.protection.groups import ClassShares, Effort, group_cells
 from printing import DATA, arguments, heading, peak
 from reference import hull_cost
 from scale import synthetic_rows, table_of
@@ -36,7 +36,7 @@ def timed(function: Callable[..., T], *args: object, **options: object) -> tuple
     return result, time.process_time() - start
 
 
-def loss(axes: AxisArrays, cells: Codes, shares: Shares) -> float:
+def loss(axes: AxisArrays, cells: Codes, shares: ClassShares) -> float:
     """Cost of the groups' hulls, averaged over people, by the reference that the kernels are tested
     against.
     """
@@ -52,7 +52,7 @@ def loss(axes: AxisArrays, cells: Codes, shares: Shares) -> float:
     return float(total / shares.people.sum())
 
 
-def check(people: Ints, shares: Shares, k: int) -> None:
+def check(people: Ints, shares: ClassShares, k: int) -> None:
     """Nobody is lost and no group is small."""
     if not np.array_equal(np.bincount(shares.cell, shares.people, len(people)), people):
         raise AssertionError("people were lost")
