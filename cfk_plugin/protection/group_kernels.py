@@ -38,7 +38,7 @@ def _inner(function: _F) -> _F:
     return inner(function, forceinline=True, **_FLAGS)
 
 
-class Space(NamedTuple):
+class PackedClasses(NamedTuple):
     """The cells and what a group of them costs.
 
     ``x`` is a place on INTERVAL axes, a code on NOMINAL ones, and the leaf's node on a TREE; nodes
@@ -126,7 +126,7 @@ class Pool(NamedTuple):
 
 @_entry
 def improve(
-    space: Space,
+    space: PackedClasses,
     groups: Groups,
     pool: Pool,
     k: int,
@@ -168,7 +168,7 @@ def improve(
 
 @_inner
 def _gather(  # noqa: C901 - a kernel
-    space: Space, groups: Groups, pool: Pool, k: int, state: NDArray[np.uint64]
+    space: PackedClasses, groups: Groups, pool: Pool, k: int, state: NDArray[np.uint64]
 ) -> tuple[int, int, float]:
     """Fill the pool with groups around a small cell and large cells near them; returns cells,
     groups and their cost.
@@ -203,7 +203,9 @@ def _gather(  # noqa: C901 - a kernel
 
 
 @_inner
-def _enlist(space: Space, groups: Groups, pool: Pool, m: int, c: int, people: int, k: int) -> int:
+def _enlist(
+    space: PackedClasses, groups: Groups, pool: Pool, m: int, c: int, people: int, k: int
+) -> int:
     """Add people of a cell, the first time together with those in no group; returns the pool's
     size.
     """
@@ -224,7 +226,7 @@ def _enlist(space: Space, groups: Groups, pool: Pool, m: int, c: int, people: in
 
 @_inner
 def _divide(
-    space: Space,
+    space: PackedClasses,
     pool: Pool,
     m: int,
     k: int,
@@ -290,7 +292,7 @@ def _left(pool: Pool, m: int) -> int:
 
 @_inner
 def _grow(
-    space: Space,
+    space: PackedClasses,
     pool: Pool,
     m: int,
     k: int,
@@ -343,7 +345,7 @@ def _grow(
 
 
 @_inner
-def _join(space: Space, pool: Pool, m: int, i: int, drafts: int) -> float:
+def _join(space: PackedClasses, pool: Pool, m: int, i: int, drafts: int) -> float:
     """Add the rest of a cell to the draft whose cost grows least; returns by how much."""
     least, g, cost = np.inf, 0, 0.0
     for d in range(drafts):
@@ -363,7 +365,7 @@ def _join(space: Space, pool: Pool, m: int, i: int, drafts: int) -> float:
 
 
 @_inner
-def _clear(space: Space, pool: Pool, m: int, g: int) -> None:
+def _clear(space: PackedClasses, pool: Pool, m: int, g: int) -> None:
     for j in range(space.kind.size):
         pool.low[g, j], pool.high[g, j] = np.inf if space.kind[j] == INTERVAL else 0.0, -np.inf
         for i in range(m if space.kind[j] == NOMINAL else 0):
@@ -371,7 +373,7 @@ def _clear(space: Space, pool: Pool, m: int, g: int) -> None:
 
 
 @_inner
-def _extend(space: Space, pool: Pool, m: int, g: int, i: int) -> None:
+def _extend(space: PackedClasses, pool: Pool, m: int, g: int, i: int) -> None:
     """Let cell ``i`` join draft ``g``."""
     low, high = pool.low, pool.high
     for j in range(space.kind.size):
@@ -387,7 +389,7 @@ def _extend(space: Space, pool: Pool, m: int, g: int, i: int) -> None:
 
 
 @_inner
-def _write_prices(space: Space, pool: Pool, m: int, g: int) -> None:
+def _write_prices(space: PackedClasses, pool: Pool, m: int, g: int) -> None:
     """Write the cost of draft ``g`` with each of the cells."""
     x, price = pool.x, pool.price
     for i in range(m):
@@ -407,7 +409,7 @@ def _write_prices(space: Space, pool: Pool, m: int, g: int) -> None:
 
 
 @_inner
-def _cover(space: Space, above: float, leaf: float) -> int:
+def _cover(space: PackedClasses, above: float, leaf: float) -> int:
     """Lowest node above (or at) a node that covers a leaf."""
     node, place = int(above), space.first[int(leaf)]
     while place < space.first[node] or place > space.last[node]:
@@ -484,7 +486,7 @@ def _blind(state: NDArray[np.uint64]) -> Any:
 
 
 @_inner
-def _cost(space: Space, groups: Groups, pool: Pool, g: int, c: int, k: int) -> float:
+def _cost(space: PackedClasses, groups: Groups, pool: Pool, g: int, c: int, k: int) -> float:
     """Cost of a group (of none, if ``g`` is -1) with one more cell (with none, if ``c`` is -1)."""
     m = 0 * _ONE
     for s in range(groups.slots[g] if g >= 0 else 0):
@@ -500,7 +502,9 @@ def _cost(space: Space, groups: Groups, pool: Pool, g: int, c: int, k: int) -> f
 
 
 @_entry
-def seats(space: Space, groups: Groups, pool: Pool, k: int, start: int, choice: Ints) -> None:
+def seats(
+    space: PackedClasses, groups: Groups, pool: Pool, k: int, start: int, choice: Ints
+) -> None:
     """Write, for each cell from ``start`` on, the near group whose cost per person grows least if
     it joins.
     """

@@ -28,7 +28,15 @@ from cfk_plugin.protection.axes import (
     Ints,
     index_of,
 )
-from cfk_plugin.protection.group_kernels import HOMES, LENDERS, Groups, Pool, Space, improve, seats
+from cfk_plugin.protection.group_kernels import (
+    HOMES,
+    LENDERS,
+    Groups,
+    PackedClasses,
+    Pool,
+    improve,
+    seats,
+)
 from cfk_plugin.protection.partition import Partition, by_group, regions_of
 
 Effort = Literal["fast", "balanced", "thorough"]
@@ -202,7 +210,7 @@ def _orders(axes: AxisArrays, codes: Codes, people: Ints) -> list[Ints]:
     return orders
 
 
-def _space(axes: AxisArrays, codes: Codes, orders: list[Ints], kinds: Ints) -> Space:
+def _space(axes: AxisArrays, codes: Codes, orders: list[Ints], kinds: Ints) -> PackedClasses:
     """Lay out small cells, large cells and cells of nobody, `kinds` of each."""
     of_axis = np.repeat(np.arange(axes.kind.size), np.diff(axes.node_offset))
     leaves = axes.node_high - axes.node_low + 1
@@ -212,7 +220,9 @@ def _space(axes: AxisArrays, codes: Codes, orders: list[Ints], kinds: Ints) -> S
     x = np.where(axes.kind == TREE, axes.node_offset[:-1] + axes.leaf_node[at], codes)
     x = np.where(is_interval, np.where(codes == axes.missing, _FAR, axes.position[at]), x)
     small, none = int(kinds[0]), np.empty((0, 0), np.int32)
-    space = Space(axes.kind, axes.weight, axes.weight / axes.card, *nodes, x, small, none, none)
+    space = PackedClasses(
+        axes.kind, axes.weight, axes.weight / axes.card, *nodes, x, small, none, none
+    )
     near = _nearest(space, orders, 0, small, _REACH, _NEAR)
     return space._replace(
         near=near, rich=_nearest(space, orders, small, small + int(kinds[1]), _REACH_OF_RICH, _RICH)
@@ -220,7 +230,7 @@ def _space(axes: AxisArrays, codes: Codes, orders: list[Ints], kinds: Ints) -> S
 
 
 def _nearest(
-    space: Space, orders: list[Ints], start: int, stop: int, reach: int, most: int
+    space: PackedClasses, orders: list[Ints], start: int, stop: int, reach: int, most: int
 ) -> NDArray[np.int32]:
     """List the cells nearest to each cell, among `reach` cells on either side in each order, then
     -1.
@@ -246,7 +256,7 @@ def _nearest(
     return found
 
 
-def _pair_costs(space: Space, rows: Ints, others: Ints) -> Floats:
+def _pair_costs(space: PackedClasses, rows: Ints, others: Ints) -> Floats:
     total = np.zeros(others.shape)
     for j, kind in enumerate(space.kind):
         one, other = space.x[rows, j][:, None], space.x[others, j]
@@ -262,7 +272,7 @@ def _pair_costs(space: Space, rows: Ints, others: Ints) -> Floats:
     return total
 
 
-def _first_groups(space: Space, count: Ints, k: int) -> Groups:
+def _first_groups(space: PackedClasses, count: Ints, k: int) -> Groups:
     """Cut the line of small cells into runs of at least k people; if all have fewer, a large cell
     joins them.
     """
