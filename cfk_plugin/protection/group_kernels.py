@@ -78,7 +78,7 @@ class Groups(NamedTuple):
     home: Ints
 
 
-class Pool(NamedTuple):
+class GroupMembers(NamedTuple):
     """Cells whose people are being divided among drafts of groups.
 
     Column ``i`` of ``x`` is the cell ``cell[i]``. Of its people, ``people`` have no group yet
@@ -105,7 +105,7 @@ class Pool(NamedTuple):
     known: NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, cells: int, q: int, room: int) -> Pool:
+    def empty(cls, cells: int, q: int, room: int) -> GroupMembers:
         cell, people, keep, elsewhere = np.zeros((4, room), np.int64)
         price, score = np.zeros((2, room))
         low, high = np.zeros((2, _DRAFTS, q))
@@ -128,7 +128,7 @@ class Pool(NamedTuple):
 def improve(
     space: PackedClasses,
     groups: Groups,
-    pool: Pool,
+    pool: GroupMembers,
     k: int,
     worth: Floats,
     done: int,
@@ -168,7 +168,7 @@ def improve(
 
 @_inner
 def _gather(  # noqa: C901 - a kernel
-    space: PackedClasses, groups: Groups, pool: Pool, k: int, state: NDArray[np.uint64]
+    space: PackedClasses, groups: Groups, pool: GroupMembers, k: int, state: NDArray[np.uint64]
 ) -> tuple[int, int, float]:
     """Fill the pool with groups around a small cell and large cells near them; returns cells,
     groups and their cost.
@@ -204,7 +204,7 @@ def _gather(  # noqa: C901 - a kernel
 
 @_inner
 def _enlist(
-    space: PackedClasses, groups: Groups, pool: Pool, m: int, c: int, people: int, k: int
+    space: PackedClasses, groups: Groups, pool: GroupMembers, m: int, c: int, people: int, k: int
 ) -> int:
     """Add people of a cell, the first time together with those in no group; returns the pool's
     size.
@@ -227,7 +227,7 @@ def _enlist(
 @_inner
 def _divide(
     space: PackedClasses,
-    pool: Pool,
+    pool: GroupMembers,
     m: int,
     k: int,
     worth: Floats,
@@ -282,7 +282,7 @@ def _divide(
 
 
 @_inner
-def _left(pool: Pool, m: int) -> int:
+def _left(pool: GroupMembers, m: int) -> int:
     """Count the people who need a group."""
     left = 0
     for i in range(m):
@@ -293,7 +293,7 @@ def _left(pool: Pool, m: int) -> int:
 @_inner
 def _grow(
     space: PackedClasses,
-    pool: Pool,
+    pool: GroupMembers,
     m: int,
     k: int,
     g: int,
@@ -345,7 +345,7 @@ def _grow(
 
 
 @_inner
-def _join(space: PackedClasses, pool: Pool, m: int, i: int, drafts: int) -> float:
+def _join(space: PackedClasses, pool: GroupMembers, m: int, i: int, drafts: int) -> float:
     """Add the rest of a cell to the draft whose cost grows least; returns by how much."""
     least, g, cost = np.inf, 0, 0.0
     for d in range(drafts):
@@ -365,7 +365,7 @@ def _join(space: PackedClasses, pool: Pool, m: int, i: int, drafts: int) -> floa
 
 
 @_inner
-def _clear(space: PackedClasses, pool: Pool, m: int, g: int) -> None:
+def _clear(space: PackedClasses, pool: GroupMembers, m: int, g: int) -> None:
     for j in range(space.kind.size):
         pool.low[g, j], pool.high[g, j] = np.inf if space.kind[j] == INTERVAL else 0.0, -np.inf
         for i in range(m if space.kind[j] == NOMINAL else 0):
@@ -373,7 +373,7 @@ def _clear(space: PackedClasses, pool: Pool, m: int, g: int) -> None:
 
 
 @_inner
-def _extend(space: PackedClasses, pool: Pool, m: int, g: int, i: int) -> None:
+def _extend(space: PackedClasses, pool: GroupMembers, m: int, g: int, i: int) -> None:
     """Let cell ``i`` join draft ``g``."""
     low, high = pool.low, pool.high
     for j in range(space.kind.size):
@@ -389,7 +389,7 @@ def _extend(space: PackedClasses, pool: Pool, m: int, g: int, i: int) -> None:
 
 
 @_inner
-def _write_prices(space: PackedClasses, pool: Pool, m: int, g: int) -> None:
+def _write_prices(space: PackedClasses, pool: GroupMembers, m: int, g: int) -> None:
     """Write the cost of draft ``g`` with each of the cells."""
     x, price = pool.x, pool.price
     for i in range(m):
@@ -418,7 +418,7 @@ def _cover(space: PackedClasses, above: float, leaf: float) -> int:
 
 
 @_inner
-def _has_room(groups: Groups, pool: Pool, m: int, drafts: int) -> bool:
+def _has_room(groups: Groups, pool: GroupMembers, m: int, drafts: int) -> bool:
     for g in range(drafts):
         slots = 0
         for i in range(m):
@@ -435,7 +435,7 @@ def _has_room(groups: Groups, pool: Pool, m: int, drafts: int) -> bool:
 
 
 @_inner
-def _commit(groups: Groups, pool: Pool, m: int, broken: int, drafts: int) -> None:  # noqa: C901 - a kernel
+def _commit(groups: Groups, pool: GroupMembers, m: int, broken: int, drafts: int) -> None:  # noqa: C901 - a kernel
     """Replace the dissolved groups by the drafts."""
     for b in range(broken):
         g = pool.broken[b]
@@ -486,7 +486,9 @@ def _blind(state: NDArray[np.uint64]) -> Any:
 
 
 @_inner
-def _cost(space: PackedClasses, groups: Groups, pool: Pool, g: int, c: int, k: int) -> float:
+def _cost(
+    space: PackedClasses, groups: Groups, pool: GroupMembers, g: int, c: int, k: int
+) -> float:
     """Cost of a group (of none, if ``g`` is -1) with one more cell (with none, if ``c`` is -1)."""
     m = 0 * _ONE
     for s in range(groups.slots[g] if g >= 0 else 0):
@@ -503,7 +505,7 @@ def _cost(space: PackedClasses, groups: Groups, pool: Pool, g: int, c: int, k: i
 
 @_entry
 def seats(
-    space: PackedClasses, groups: Groups, pool: Pool, k: int, start: int, choice: Ints
+    space: PackedClasses, groups: Groups, pool: GroupMembers, k: int, start: int, choice: Ints
 ) -> None:
     """Write, for each cell from ``start`` on, the near group whose cost per person grows least if
     it joins.

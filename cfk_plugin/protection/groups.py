@@ -31,9 +31,9 @@ from cfk_plugin.protection.axes import (
 from cfk_plugin.protection.group_kernels import (
     HOMES,
     LENDERS,
+    GroupMembers,
     Groups,
     PackedClasses,
-    Pool,
     improve,
     seats,
 )
@@ -159,7 +159,7 @@ def _divide(axes: AxisArrays, codes: Codes, count: Ints, k: int, effort: Effort)
     )
     groups, pool = (
         _first_groups(space, count, k),
-        Pool.empty(len(count), axes.kind.size, max(64, 4 * k + LENDERS)),
+        GroupMembers.empty(len(count), axes.kind.size, max(64, 4 * k + LENDERS)),
     )
     if space.small:
         each, least, most = _WORK[effort]

@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for k in ask.k
     ]
     # A process each: the peak of memory is then that of one case.
-    with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+    with get_context("spawn").GroupMembers(1, maxtasksperchild=1) as pool:
         times = ("fit s", "peak GB", "p50 ms", "p99 ms", "max ms")
         print(heading("postal area", "people", "cells", "k", *times, "proven", "same"))
         print(*pool.starmap(measure, cases, chunksize=1), sep="\n")
