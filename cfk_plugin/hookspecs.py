@@ -151,7 +151,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Task:
+class ProtectionRequest:
     """Counterfactuals to protect in one go. Host side only."""
 
     population: Population
@@ -193,7 +193,7 @@ class Protector(Protocol):
 
     name: str
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
         """Return one proposal per counterfactual of the task, in order."""
         ...
 

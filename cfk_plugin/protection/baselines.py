@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfk_plugin.data.population import Population
-from cfk_plugin.hookspecs import Proposal, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
 from cfk_plugin.protection.exact import Box, BoxSpace, Rank, rank
 
@@ -29,14 +29,14 @@ class MondrianProtector:
 
     name = "mondrian"
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
         """Return the part of every counterfactual, stretched to hold it if it is not a row."""
-        population = task.population
-        if population.n_people < task.policy.k:
-            return [Proposal(None)] * len(task)
-        tree = _Partition(population, task.policy.k, self.normalise)
+        population = request.population
+        if population.n_people < request.policy.k:
+            return [Proposal(None)] * len(request)
+        tree = _Partition(population, request.policy.k, self.normalise)
         proposals = []
-        for codes, numbers in zip(task.codes, task.numbers, strict=True):
+        for codes, numbers in zip(request.codes, request.numbers, strict=True):
             cells = population.cells[tree.leaf_of(tree.coordinates(codes, numbers))]
             proposals.append(Proposal(region_of(population, np.vstack([cells, codes]), numbers)))
         return proposals
@@ -149,13 +149,13 @@ class GraspProtector:
     name = "grasp"
     randomised = True  # rerunning it for somebody else is not conclusive
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
         proposals = []
-        for i in range(len(task)):
-            random = np.random.default_rng([task.seed, i])
-            proposals.append(_Grasp(self, task, i, random).run())
-            if task.progress is not None:
-                task.progress(i + 1, len(task))
+        for i in range(len(request)):
+            random = np.random.default_rng([request.seed, i])
+            proposals.append(_Grasp(self, request, i, random).run())
+            if request.progress is not None:
+                request.progress(i + 1, len(request))
         return proposals
 
 
@@ -163,13 +163,17 @@ class _Grasp:
     """The search for one counterfactual, over cells with multiplicities."""
 
     def __init__(
-        self, settings: GraspProtector, task: Task, i: int, random: np.random.Generator
+        self,
+        settings: GraspProtector,
+        request: ProtectionRequest,
+        i: int,
+        random: np.random.Generator,
     ) -> None:
-        self.settings, self.task, self.i, self.random = settings, task, i, random
-        self.space = BoxSpace(task, i)
-        population = task.population
+        self.settings, self.request, self.i, self.random = settings, request, i, random
+        self.space = BoxSpace(request, i)
+        population = request.population
         rows = np.arange(population.n_rows)
-        desired = task.combination_outcomes.desired_rows(i, rows)
+        desired = request.combination_outcomes.desired_rows(i, rows)
         self.pool = np.bincount(
             population.cell_of(rows), weights=desired, minlength=len(population.cells)
         ).astype(int)
@@ -180,7 +184,7 @@ class _Grasp:
     def run(self) -> Proposal:
         best: Box | None = None
         best_rank: Rank | None = None
-        if self.space.people.sum() < self.task.policy.k:
+        if self.space.people.sum() < self.request.policy.k:
             return Proposal(None)
         for _ in range(self.settings.iterations):
             box, its_rank = self.local_search(self.construct())
@@ -191,7 +195,7 @@ class _Grasp:
     def construct(self) -> Box:
         """Phase 1: join random near neighbours until k people are inside."""
         space, box = self.space, self.space.point()
-        while space.count(box) < self.task.policy.k:
+        while space.count(box) < self.request.policy.k:
             chosen = space.cells[self.neighbor(space.distances(box))]
             box = [space.join(j, table, int(chosen[j])) for j, table in enumerate(box)]
         return box
@@ -223,7 +227,7 @@ class _Grasp:
             improved = False
             for other in self.space.changes(box):
                 if (
-                    self.space.count(other) >= self.task.policy.k
+                    self.space.count(other) >= self.request.policy.k
                     and (other_rank := self.rank(other)) < its_rank
                 ):
                     box, its_rank, improved = other, other_rank, True
@@ -235,7 +239,7 @@ class _Grasp:
         picks = [np.flatnonzero(table).astype(np.int32) for table in box]
         n = self.settings.samples
         cells = np.column_stack([codes[self.random.integers(0, len(codes), n)] for codes in picks])
-        good = self.task.combination_outcomes.ask(
+        good = self.request.combination_outcomes.ask(
             np.full(n, self.i), cells, reuse=self.settings.reuse_answers
         )
-        return rank(self.task.policy, self.space.ncp(box), float(good.mean()))
+        return rank(self.request.policy, self.space.ncp(box), float(good.mean()))

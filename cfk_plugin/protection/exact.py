@@ -21,7 +21,7 @@ from cfk_plugin.data.domain import UNKNOWN
 from cfk_plugin.data.model import Grid
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.region import Region
-from cfk_plugin.hookspecs import Proposal, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.protection import kernels
 from cfk_plugin.protection.axes import (
@@ -73,13 +73,14 @@ class BoxSpace:
     slightly.
     """
 
-    def __init__(self, task: Task, i: int) -> None:
-        population = task.population
+    def __init__(self, request: ProtectionRequest, i: int) -> None:
+        population = request.population
         self.domains = [population.domains[q] for q in population.schema.quasi_identifiers]
         self.cells, self.people = population.cells, population.cell_people
-        self.numbers = task.numbers[i]
+        self.numbers = request.numbers[i]
         self.own = [
-            int(c) if c >= 0 else d.size for c, d in zip(task.codes[i], self.domains, strict=True)
+            int(c) if c >= 0 else d.size
+            for c, d in zip(request.codes[i], self.domains, strict=True)
         ]
         self.places = [self._places(j) for j in range(len(self.domains))]
 
@@ -225,15 +226,15 @@ class _RegionSearch:
     bad cells.
     """
 
-    def __init__(self, settings: ExactProtector, task: Task) -> None:
-        population, n = task.population, len(task.codes)
+    def __init__(self, settings: ExactProtector, request: ProtectionRequest) -> None:
+        population, n = request.population, len(request.codes)
         domains = [population.domains[q] for q in population.schema.quasi_identifiers]
-        self.settings, self.task = settings, task
+        self.settings, self.request = settings, request
         self._sizes = np.array([domain.size for domain in domains], dtype=np.int32)
-        self._places = np.zeros(task.codes.shape)
+        self._places = np.zeros(request.codes.shape)
         for j, domain in enumerate(domains):
             if domain.is_numeric:  # levels that nobody has do not count
-                self._places[:, j] = domain.place(task.numbers[:, j]) * domain.attribute.weight
+                self._places[:, j] = domain.place(request.numbers[:, j]) * domain.attribute.weight
         self.best: list[Trial | None] = [None] * n
         self.bad = [np.empty((0, len(domains)), np.int32)] * n
 
@@ -244,13 +245,13 @@ class _RegionSearch:
         at, settings, population = (
             np.asarray(which, dtype=np.int64),
             self.settings,
-            self.task.population,
+            self.request.population,
         )
         return solve(
             index_of(population),
-            self.task.codes[at],
+            self.request.codes[at],
             self._places[at],
-            self.task.policy.k,
+            self.request.policy.k,
             [self.bad[i] for i in which],
             penalty=penalty,
             node_limit=min(settings.node_limit, node_limit or settings.node_limit),
@@ -259,8 +260,8 @@ class _RegionSearch:
         )
 
     def region(self, i: int, solution: Solution) -> Region:
-        cells = np.vstack([self.task.population.cells[solution.cells], self.task.codes[i]])
-        return region_of(self.task.population, cells, self.task.numbers[i])
+        cells = np.vstack([self.request.population.cells[solution.cells], self.request.codes[i]])
+        return region_of(self.request.population, cells, self.request.numbers[i])
 
     def solve_and_try(
         self, which: Sequence[int], penalty: float = np.inf, node_limit: int | None = None
@@ -276,31 +277,32 @@ class _RegionSearch:
         """Return the figures of regions, in one model call; better ones become their
         counterfactual's best.
         """
-        task, budget = self.task, self.settings.cell_budget
+        request, budget = self.request, self.settings.cell_budget
         grids = [
-            Grid.of(r, task.population, task.codes[i]) for i, r in zip(which, regions, strict=True)
+            Grid.of(r, request.population, request.codes[i])
+            for i, r in zip(which, regions, strict=True)
         ]
-        random = np.random.default_rng(task.seed)
+        random = np.random.default_rng(request.seed)
         cells = [g.all() if g.size <= budget else g.sample(budget, random) for g in grids]
         if not cells:
             return []
         lengths = [len(c) for c in cells]
-        answers = task.combination_outcomes.ask(
+        answers = request.combination_outcomes.ask(
             np.repeat(np.asarray(which, dtype=np.int64), lengths), np.concatenate(cells)
         )
         trials = []
         for i, region, grid, asked, good in zip(
             which, regions, grids, cells, np.split(answers, np.cumsum(lengths)[:-1]), strict=True
         ):
-            loss, pureness = ncp(region, task.population), float(good.mean())
+            loss, pureness = ncp(region, request.population), float(good.mean())
             trial = Trial(
-                region, loss, pureness, grid.size <= budget, rank(task.policy, loss, pureness)
+                region, loss, pureness, grid.size <= budget, rank(request.policy, loss, pureness)
             )
             best, bad = self.best[i], asked[~good]
             if best is None or trial.rank < best.rank:
                 self.best[i] = trial
             if len(bad):  # the counterfactual's own value is -1 to the solver
-                bad = np.where((task.codes[i] == UNKNOWN) & (bad == self._sizes), UNKNOWN, bad)
+                bad = np.where((request.codes[i] == UNKNOWN) & (bad == self._sizes), UNKNOWN, bad)
                 self.bad[i] = np.unique(np.concatenate([self.bad[i], bad]), axis=0)
             trials.append(trial)
         return trials
@@ -309,19 +311,19 @@ class _RegionSearch:
         """Ask about the best remaining region's cells, forbid the bad ones, repeat; return proven
         gaps.
         """
-        task, gaps = self.task, cast("list[float | None]", [None] * len(self.best))
+        request, gaps = self.request, cast("list[float | None]", [None] * len(self.best))
         active = list(range(len(self.best)))
         for turn in range(self.settings.rounds):
             if not active:
                 break
             tried, active = self.solve_and_try(active), []
             for i, solution, trial in tried:
-                if _settles(task.policy, trial, first=turn == 0):
+                if _settles(request.policy, trial, first=turn == 0):
                     gaps[i] = solution.gap
                 elif trial.pureness < 1:
                     active.append(i)
-            if task.progress is not None:
-                task.progress(len(gaps) - len(active), len(gaps))
+            if request.progress is not None:
+                request.progress(len(gaps) - len(active), len(gaps))
         return gaps
 
     def find_fewest_bad_cells(self, which: Sequence[int]) -> None:
@@ -340,7 +342,7 @@ class _RegionSearch:
         """Change the best regions by one value at a time, as in the paper's local search but with
         exact pureness.
         """
-        spaces = {i: BoxSpace(self.task, i) for i in which if self.best[i] is not None}
+        spaces = {i: BoxSpace(self.request, i) for i in which if self.best[i] is not None}
         active = list(spaces)
         for _ in range(_CHANGE_ROUNDS):
             changes = [
@@ -358,7 +360,7 @@ class _RegionSearch:
         changes = [
             box
             for box in space.changes(space.of(best.region))
-            if space.count(box) >= self.task.policy.k
+            if space.count(box) >= self.request.policy.k
         ]
         sizes = [np.prod([table.sum() for table in box], dtype=float) for box in changes]
         return [
@@ -388,19 +390,19 @@ class ExactProtector:
 
     name = "exact"
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
-        search = _RegionSearch(self, task)
-        if not needs_model(task.policy):
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
+        search = _RegionSearch(self, request)
+        if not needs_model(request.policy):
             return [
                 Proposal(search.region(i, solution), solution.proven, solution.gap)
                 if solution.weight
                 else Proposal(None, solution.proven)
-                for i, solution in enumerate(search.solve(range(len(task))))
+                for i, solution in enumerate(search.solve(range(len(request))))
             ]
         gaps = search.prove()
         unfinished = [i for i, gap in enumerate(gaps) if gap is None]
         search.find_fewest_bad_cells(unfinished)
-        if len(task.population.cells) <= _LARGEST_POPULATION:
+        if len(request.population.cells) <= _LARGEST_POPULATION:
             search.change_a_little(unfinished)
         return [
             Proposal(None if trial is None else trial.region, optimal=gap == 0.0, gap=gap)
@@ -503,32 +505,32 @@ def solve(
     return [one(a) for a in range(len(anchors))]
 
 
-def _solve(task: _Problem) -> Solution:
-    tree, axes = task.space.tree, task.space.axes
-    around = (tree, axes, task.anchor, task.place)
+def _solve(request: _Problem) -> Solution:
+    tree, axes = request.space.tree, request.space.axes
+    around = (tree, axes, request.anchor, request.place)
     total = int(tree.weight.sum())
-    if total < task.need:
+    if total < request.need:
         return Solution()
-    extra = task.penalty * len(task.banned) if task.penalty < np.inf else 0.0
+    extra = request.penalty * len(request.banned) if request.penalty < np.inf else 0.0
     ceiling = (float(axes.weight.sum()) + extra) * (1 + 1e-9) + 4 * kernels.TOLERANCE
-    rows, radius = nearest(*around, min(_NEIGHBORHOOD * task.need, total))
+    rows, radius = nearest(*around, min(_NEIGHBORHOOD * request.need, total))
     # One descent is made whatever the limits: without forbidden cells it always ends in a region.
-    opening = _branch(task, rows, ceiling, 0, task.need + _OPENING, opening=True)
+    opening = _branch(request, rows, ceiling, 0, request.need + _OPENING, opening=True)
     cap, nodes = opening.cost if opening.weight else max(2 * radius, ceiling / 1024), opening.nodes
     while True:
         cap = min(cap, ceiling)
         rows = ball(*around, cap + kernels.TOLERANCE)
-        found = _branch(task, rows, cap, nodes, task.node_limit, opening=False)
+        found = _branch(request, rows, cap, nodes, request.node_limit, opening=False)
         bound, nodes = found.lower_bound, found.nodes
         if opening.weight and not found.weight:
             both = kernels.localize(
-                *around, np.append(opening.cells, rows), task.banned[:0], np.empty(0)
+                *around, np.append(opening.cells, rows), request.banned[:0], np.empty(0)
             )
             hull, span = kernels.first_hull(both, len(opening.cells) + 1), len(opening.cells)
             found = opening._replace(weight=int(kernels.headcount(both, hull, span)), nodes=nodes)
         if found.weight:
             bound = found.cost if bound >= found.cost - 2 * kernels.TOLERANCE else bound
-            return found._replace(lower_bound=bound, cells=task.space.original[found.cells])
+            return found._replace(lower_bound=bound, cells=request.space.original[found.cells])
         if bound < cap:
             return found
         if cap >= ceiling:
@@ -538,7 +540,7 @@ def _solve(task: _Problem) -> Solution:
 
 
 def _branch(
-    task: _Problem,
+    request: _Problem,
     rows: NDArray[np.int64],
     cap: float,
     nodes: int,
@@ -546,28 +548,28 @@ def _branch(
     *,
     opening: bool,
 ) -> Solution:
-    tree, axes = task.space.tree, task.space.axes
-    banned, near = within(axes, task.anchor, task.place, task.banned, cap)
-    p = kernels.localize(tree, axes, task.anchor, task.place, rows, banned, near)
-    hull, stack = kernels.begin(p, task.need, cap, task.penalty, nodes)
+    tree, axes = request.space.tree, request.space.axes
+    banned, near = within(axes, request.anchor, request.place, request.banned, cap)
+    p = kernels.localize(tree, axes, request.anchor, request.place, rows, banned, near)
+    hull, stack = kernels.begin(p, request.need, cap, request.penalty, nodes)
     best = np.empty(hull.low.shape[0], np.int64)
     while True:
         spent = int(stack.counter[kernels.NODES])
-        goal = node_limit if task.deadline is None else min(node_limit, spent + _SLICE)
-        status = kernels.explore(p, hull, stack, task.need, task.penalty, goal, opening, best)
+        goal = node_limit if request.deadline is None else min(node_limit, spent + _SLICE)
+        status = kernels.explore(p, hull, stack, request.need, request.penalty, goal, opening, best)
         if status == kernels.DONE:
             break
         if status != kernels.PAUSED:
             hull, stack, best = kernels.roomier(hull, stack, best)
             continue
-        late = task.deadline is not None and time.monotonic() >= task.deadline
+        late = request.deadline is not None and time.monotonic() >= request.deadline
         if (
             stack.counter[kernels.NODES] >= node_limit
             or late
             or (opening and stack.counter[kernels.BEST_WEIGHT])
         ):
             break
-    bound = cap if status == kernels.DONE else float(kernels.open_bound(p, stack, task.need))
+    bound = cap if status == kernels.DONE else float(kernels.open_bound(p, stack, request.need))
     spent = int(stack.counter[kernels.NODES])
     if not stack.counter[kernels.BEST_WEIGHT]:
         return Solution(lower_bound=bound, nodes=spent)

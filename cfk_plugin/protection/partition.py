@@ -20,7 +20,7 @@ from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.sentences import Telling
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
-from cfk_plugin.hookspecs import Proposal, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, smallest
 from cfk_plugin.protection.axes import (
     Axis,
@@ -654,11 +654,11 @@ class ReciprocalProtector:
     partition: Partition
     name: str = "reciprocal"
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
         """Return the region of each counterfactual's group; none where its side has too few
         people.
         """
-        groups = [-1] * len(task.codes) if task.groups is None else task.groups.tolist()
-        if task.progress is not None:
-            task.progress(len(groups), len(groups))
+        groups = [-1] * len(request.codes) if request.groups is None else request.groups.tolist()
+        if request.progress is not None:
+            request.progress(len(groups), len(groups))
         return [Proposal(None if g < 0 else self.partition.regions[g]) for g in groups]

@@ -33,7 +33,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Telling
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
-from cfk_plugin.hookspecs import Finding, Progress, Proposal, Protector, Task
+from cfk_plugin.hookspecs import Finding, Progress, Proposal, ProtectionRequest, Protector
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.answers import ExplainerStart, answer, nearest
@@ -598,14 +598,14 @@ class Pipeline(HostOnly):
         # All are copies: what a protector does to its task must not reach verification or the next
         # attempt.
         lent = copy(policy), codes.copy(), numbers.copy(), candidates.combination_outcomes
-        task = Task(
+        request = ProtectionRequest(
             self.population,
             *lent,
             self.seed,
             candidates.progress,
             None if groups is None else groups.copy(),
         )
-        proposals = list(self.protector.protect(task))
+        proposals = list(self.protector.protect(request))
         if len(proposals) != len(candidates) or {*map(type, proposals)} != {Proposal}:
             raise TypeError("a protector must return one Proposal per counterfactual")
         if type(self.protector) in _OWN:

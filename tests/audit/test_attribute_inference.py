@@ -32,7 +32,7 @@ from cfk_plugin.audit.attribute_inference import attribute_inference
 from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.audit.targets import Answers, Kept, Sample
 from cfk_plugin.errors import InputError
-from cfk_plugin.hookspecs import Proposal, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 
 LINKAGE, SINGLED_OUT = "attribute_inference_linkage", "attribute_inference_singled_out"
 QUASI = ["age", "town"]
@@ -108,14 +108,14 @@ class Anything:
 
     name = "anything"
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
-        random, found = np.random.default_rng(task.seed), []
-        for age, town in zip(task.numbers[:, 0], task.codes[:, 1], strict=True):
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
+        random, found = np.random.default_rng(request.seed), []
+        for age, town in zip(request.numbers[:, 0], request.codes[:, 1], strict=True):
             down, up = random.integers(0, 12, 2)
             towns = frozenset(
                 {"ABC"[town], *random.choice(list("ABC"), int(random.integers(1, 3)))}
             )
-            present = task.population.frame["age"]
+            present = request.population.frame["age"]
             low, high = (
                 int(each)
                 for each in (

@@ -29,7 +29,7 @@ from cfk_plugin.audit import (
     uniqueness,
 )
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.hookspecs import Proposal, Protector, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 
 
 class PaperRegion:
@@ -39,11 +39,11 @@ class PaperRegion:
 
     name = "figure-2"
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
-        return [Proposal(self.region(task, i)) for i in range(len(task))]
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
+        return [Proposal(self.region(request, i)) for i in range(len(request))]
 
-    def region(self, task: Task, i: int) -> Region:
-        age, _, city = task.numbers[i][0], *task.codes[i][1:]
+    def region(self, request: ProtectionRequest, i: int) -> Region:
+        age, _, city = request.numbers[i][0], *request.codes[i][1:]
         if age in {24, 27}:
             return toy.REGION
         town = "Antwerp" if city == 0 else "Brussels"
@@ -377,10 +377,10 @@ class Coin:
 
     name = "coin"
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
         found = []
-        for place in task.codes[:, 0].tolist():
-            coin = int(np.random.default_rng([task.seed, place]).integers(2))
+        for place in request.codes[:, 0].tolist():
+            coin = int(np.random.default_rng([request.seed, place]).integers(2))
             low = place - coin if 0 < place < 19 else min(place, 18)
             found.append(Proposal(Region({"place": Interval(low, low + 1)})))
         return found
@@ -441,11 +441,11 @@ def test_what_is_released_anew_comes_of_changed_policies_that_are_never_weaker()
     class Everybody:
         name = "everybody"
 
-        def protect(self, task: Task) -> Sequence[Proposal]:
-            policies.append(task.policy)
+        def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
+            policies.append(request.policy)
             ages, towns = Interval(20, 70), frozenset("ABC")
             levels = Interval("low", "high", levels=("low", "mid", "high"))
-            return [Proposal(Region({"age": ages, "town": towns, "level": levels}))] * len(task)
+            return [Proposal(Region({"age": ages, "town": towns, "level": levels}))] * len(request)
 
     found = intersection(setting(Everybody(), k=50), times=(1, 10))
     # what is the same for everybody tells nothing anew

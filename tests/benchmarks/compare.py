@@ -14,7 +14,7 @@ import numpy as np
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.model import CombinationOutcomes, Goal, Grid, LabelModel, TrainingLabels
-from cfk_plugin.hookspecs import Proposal, Protector, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
@@ -32,7 +32,7 @@ FIGURES = {
 RATIOS = ("GRASP solver / our solver", "GRASP whole / our solver", "GRASP whole / our whole")
 
 
-def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
+def task_for(table: Case, policy: PrivacyPolicy) -> tuple[ProtectionRequest, LabelModel]:
     """Return a fresh task: nothing that an earlier method asked is remembered."""
     population = table.population
     model = LabelModel(table.model, population.schema.features)
@@ -43,7 +43,9 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[Task, LabelModel]:
     judge = Goal(table.desired).judge(None, model(encoded.frame))
     combination_outcomes = CombinationOutcomes(judge, rows, encoded.frame)
     model.calls, model.rows, model.seconds = 0, 0, 0.0
-    return Task(population, policy, *encoded.quasi_identifiers, combination_outcomes), model
+    return ProtectionRequest(
+        population, policy, *encoded.quasi_identifiers, combination_outcomes
+    ), model
 
 
 def measure(table: Case, policy: PrivacyPolicy, protector: Protector) -> dict[str, float]:
@@ -52,14 +54,15 @@ def measure(table: Case, policy: PrivacyPolicy, protector: Protector) -> dict[st
 
     Times are milliseconds per explanation; of the solver, they are everything but the model's.
     """
-    task, model = task_for(table, policy)
+    request, model = task_for(table, policy)
     started = time.perf_counter()
-    proposals = protector.protect(task)
+    proposals = protector.protect(request)
     whole, spent, calls = (
-        value / len(task) for value in (time.perf_counter() - started, model.seconds, model.calls)
+        value / len(request)
+        for value in (time.perf_counter() - started, model.seconds, model.calls)
     )
     found = [(i, p) for i, p in enumerate(proposals) if p.region is not None]
-    pureness = np.array([exact_pureness(task, i, p) for i, p in found])
+    pureness = np.array([exact_pureness(request, i, p) for i, p in found])
     return {
         "found": len(found),
         "k min": min(table.population.count(p.region) for _, p in found),
@@ -74,14 +77,16 @@ def measure(table: Case, policy: PrivacyPolicy, protector: Protector) -> dict[st
     }
 
 
-def exact_pureness(task: Task, i: int, proposal: Proposal, budget: int = 20_000) -> float:
+def exact_pureness(
+    request: ProtectionRequest, i: int, proposal: Proposal, budget: int = 20_000
+) -> float:
     """Pureness over every combination (20,000 of them where there are more), asked apart from the
     measured time.
     """
     assert proposal.region is not None
-    grid = Grid.of(proposal.region, task.population, task.codes[i])
+    grid = Grid.of(proposal.region, request.population, request.codes[i])
     cells = grid.all() if grid.size <= budget else grid.sample(budget, np.random.default_rng(0))
-    return float(task.combination_outcomes.ask(np.full(len(cells), i), cells).mean())
+    return float(request.combination_outcomes.ask(np.full(len(cells), i), cells).mean())
 
 
 def methods(k: int) -> list[tuple[str, PrivacyPolicy, Protector]]:
@@ -131,8 +136,10 @@ def print_proofs(table: Case) -> None:
     """
     for objective in ("ncp", "pureness"):
         for k in (5, 10, 20):
-            task, _ = task_for(table, PrivacyPolicy(guarantee="lookup", k=k, objective=objective))  # type: ignore[arg-type]
-            proposals = ExactProtector().protect(task)
+            request, _ = task_for(
+                table, PrivacyPolicy(guarantee="lookup", k=k, objective=objective)
+            )  # type: ignore[arg-type]
+            proposals = ExactProtector().protect(request)
             proven = 100 * np.mean([p.optimal for p in proposals])
             gaps = [p.gap for p in proposals if p.gap is not None and not p.optimal]
             heuristic = 100 * np.mean([p.gap is None for p in proposals])

@@ -44,7 +44,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.data.encoded_table import Counterfactual, encode
 from cfk_plugin.errors import CFKError
-from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Proposal, Task
+from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Proposal, ProtectionRequest
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
 from cfk_plugin.protection.partition import NearestCells
@@ -585,10 +585,10 @@ def test_an_error_brings_no_local_variables_along(guarantee: str) -> None:
     assert failed > len(UNREADABLE) / 2
 
 
-def raw_rows(task: Task) -> list[Proposal]:
+def raw_rows(request: ProtectionRequest) -> list[Proposal]:
     row = WANTED.iloc[0]
     parts = {name: Interval(row[name], row[name]) for name in ("age", "size", "seen")}
-    return [Proposal(Region({**parts, "town": frozenset({row["town"]})}))] * len(task)
+    return [Proposal(Region({**parts, "town": frozenset({row["town"]})}))] * len(request)
 
 
 class Protecting:
@@ -596,14 +596,14 @@ class Protecting:
 
     name = "canary"
 
-    def __init__(self, function: Callable[[Task], Any]) -> None:
+    def __init__(self, function: Callable[[ProtectionRequest], Any]) -> None:
         self.protect = function
 
 
-FAILING_PROTECTORS: list[Callable[[Task], Any]] = [
+FAILING_PROTECTORS: list[Callable[[ProtectionRequest], Any]] = [
     quote,
     raw_rows,
-    lambda task: TRAIN.to_dict("records")[: len(task)],
+    lambda request: TRAIN.to_dict("records")[: len(request)],
 ]
 FAILING_HOOKS: list[tuple[str, Callable[..., Any]]] = [
     ("detect", quote),
@@ -684,9 +684,15 @@ class Spy(ExactProtector):
 
     kept: ClassVar[list[Any]] = []
 
-    def protect(self, task: Task) -> Any:
-        answer = super().protect(task)
-        Spy.kept += [task, task.combination_outcomes, task.population, task.policy, *answer]
+    def protect(self, request: ProtectionRequest) -> Any:
+        answer = super().protect(request)
+        Spy.kept += [
+            request,
+            request.combination_outcomes,
+            request.population,
+            request.policy,
+            *answer,
+        ]
         return answer
 
 
@@ -714,7 +720,7 @@ def test_nothing_shows_or_pickles_rows(watch: Watch) -> None:
         encode(WANTED, POPULATION.encoder), anonymizer.pipeline_.rows, anonymizer.detector_, *pipelines,
         *(pipeline.verifier for pipeline in pipelines), state, state.eligibility, partition, state.catalogue,
         partition.distance, crowd.pipeline_.protector, NearestCells(POPULATION, POPULATION.cells),
-        *(kept for kept in Spy.kept if isinstance(kept, Task) or type(kept).__name__ == "Oracle"),
+        *(kept for kept in Spy.kept if isinstance(kept, ProtectionRequest) or type(kept).__name__ == "Oracle"),
     ]  # fmt: skip
     source = load_plugins().adapt(nearest(), AdaptContext(tuple(FEATURES)))
     others = [

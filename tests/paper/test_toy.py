@@ -12,7 +12,7 @@ import pytest
 import toy
 from cfk_plugin import GeneralizedCounterfactual, Interval, KAnonymizer, PrivacyPolicy, metrics
 from cfk_plugin.data.wording import Wording
-from cfk_plugin.hookspecs import Proposal, Protector, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.protection import ExactProtector, GraspProtector
 
 pytestmark = pytest.mark.full_search
@@ -54,8 +54,8 @@ class PaperRegion:
 
     name = "figure-2"
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
-        return [Proposal(toy.REGION)] * len(task)
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
+        return [Proposal(toy.REGION)] * len(request)
 
 
 def explain(method: str | Protector, **policy: object) -> GeneralizedCounterfactual:

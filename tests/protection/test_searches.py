@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.data.model import CombinationOutcomes, Goal, LabelModel, TrainingLabels
-from cfk_plugin.hookspecs import Proposal, Protector, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
 from every_part import parts_with, people, plain
@@ -25,7 +25,9 @@ from every_part import parts_with, people, plain
 MANY = 4  # people who are asked for at once
 
 
-def task_for(population: Population, rows: pd.DataFrame, model: Any, **policy: Any) -> Task:
+def task_for(
+    population: Population, rows: pd.DataFrame, model: Any, **policy: Any
+) -> ProtectionRequest:
     labels = LabelModel(model, population.schema.features)
     frame = rows[list(population.schema.features)].reset_index(drop=True)
     combination_outcomes = CombinationOutcomes(
@@ -33,7 +35,7 @@ def task_for(population: Population, rows: pd.DataFrame, model: Any, **policy: A
     )
     codes, numbers = population.encode(frame)
     at = list(population.schema.quasi_positions)
-    return Task(
+    return ProtectionRequest(
         population,
         PrivacyPolicy(guarantee="lookup", **policy),
         codes[:, at],
@@ -47,8 +49,8 @@ def propose(
 ) -> list[Proposal]:
     """Return what a protector answers for counterfactuals, before anybody verifies it."""
     done: list[tuple[int, int]] = []
-    task = task_for(population, rows, model, **policy)
-    proposals = list(method.protect(replace(task, progress=lambda *p: done.append(p))))
+    request = task_for(population, rows, model, **policy)
+    proposals = list(method.protect(replace(request, progress=lambda *p: done.append(p))))
     assert set(done) <= {(i, len(rows)) for i in range(len(rows) + 1)}
     return proposals
 
@@ -293,10 +295,10 @@ def test_limits_end_in_a_region_and_a_gap_that_holds() -> None:
 
 def test_codes_that_the_population_lacks_are_refused() -> None:
     population = crowd(50, age=9)
-    task = task_for(population, population.frame.head(1), always, k=5, objective="ncp")
+    request = task_for(population, population.frame.head(1), always, k=5, objective="ncp")
     for code, said in ((50, "code lies outside"), (-2, "code lies outside"), (-1, "finite")):
         wrong = replace(
-            task, codes=np.full((1, 1), code, np.int32), numbers=np.full((1, 1), np.nan)
+            request, codes=np.full((1, 1), code, np.int32), numbers=np.full((1, 1), np.nan)
         )
         with pytest.raises(ValueError, match=said):
             ExactProtector().protect(wrong)

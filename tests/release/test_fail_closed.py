@@ -32,7 +32,13 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError, PluginError
-from cfk_plugin.hookspecs import CounterfactualBatch, NoneFoundError, Proposal, ReleaseRecord, Task
+from cfk_plugin.hookspecs import (
+    CounterfactualBatch,
+    NoneFoundError,
+    Proposal,
+    ProtectionRequest,
+    ReleaseRecord,
+)
 from commands import cfk
 
 K = 5
@@ -117,7 +123,7 @@ class Liar:
 
     name = "liar"
 
-    def __init__(self, answer: Callable[[Task], Any]) -> None:
+    def __init__(self, answer: Callable[[ProtectionRequest], Any]) -> None:
         self.protect = answer
 
 
@@ -126,15 +132,15 @@ class Liar:
 WAYS = ["lookup", "reciprocal", "catalogue"]
 
 
-ANSWER: list[Callable[[Task], Any]] = []
+ANSWER: list[Callable[[ProtectionRequest], Any]] = []
 
 
 @cache
 def answering(way: str, **policy: Any) -> KAnonymizer:
     """Return what answers with the last of `ANSWER`."""
 
-    def answer(task: Task) -> Any:
-        return ANSWER[-1](task)
+    def answer(request: ProtectionRequest) -> Any:
+        return ANSWER[-1](request)
 
     liar = Liar(answer)
     policy_ = PrivacyPolicy(guarantee=way, k=K, **policy)  # type: ignore[arg-type]
@@ -146,7 +152,7 @@ def answering(way: str, **policy: Any) -> KAnonymizer:
     return anonymizer
 
 
-def run(answer: Callable[[Task], Any], way: str, **policy: Any) -> Explanations:
+def run(answer: Callable[[ProtectionRequest], Any], way: str, **policy: Any) -> Explanations:
     ANSWER.append(answer)
     return answering(way, **policy).transform(RAW)
 
@@ -252,8 +258,8 @@ def test_a_region_that_lies_is_withheld(way: str) -> None:
     for made in LIES.values():
         ShiftingInterval.looks = 0
         result = run(
-            lambda task, made=made: [
-                Proposal(made(i), optimal=True, gap=0.0) for i in range(len(task))
+            lambda request, made=made: [
+                Proposal(made(i), optimal=True, gap=0.0) for i in range(len(request))
             ],
             way,
         )
@@ -274,9 +280,10 @@ def test_a_lie_costs_the_others_nothing_and_random_ones_are_recounted() -> None:
         first, last = sorted(draw.choices(range(3), k=2))
         return Interval("", "", levels=tuple(LEVELS[first : last + 1]))
 
-    def lies(task: Task) -> list[Proposal]:
+    def lies(request: ProtectionRequest) -> list[Proposal]:
         return [
-            Proposal(Region({name: part(name, i) for name in EVERYTHING})) for i in range(len(task))
+            Proposal(Region({name: part(name, i) for name in EVERYTHING}))
+            for i in range(len(request))
         ]
 
     anonymizer, n = fitted(method=Liar(lies)), 0
@@ -298,7 +305,7 @@ def test_texts_in_a_region_are_the_populations_own() -> None:
         note, cities = str(raw_row(0)), frozenset({TalkingValue(), "Bruges", "Ghent", "Namur"})
         return forged(city=cities, education=Interval(note, note, levels=tuple(LEVELS)))
 
-    result = run(lambda task: [Proposal(talking()) for _ in range(len(task))], "lookup")
+    result = run(lambda request: [Proposal(talking()) for _ in range(len(request))], "lookup")
     assert [entry.region for entry in result.released] == [Region(EVERYTHING)] * len(RAW)
     assert {type(city) for city in result.released[0].region["city"]} == {str}
     assert not any(f"'age': {age}" in repr([*result]) + result.to_json() for age in RAW["age"])
@@ -306,7 +313,7 @@ def test_texts_in_a_region_are_the_populations_own() -> None:
 
 def test_a_region_cannot_be_changed_after_it_was_verified() -> None:
     region = forged(age=Interval(EVERYTHING["age"].low, EVERYTHING["age"].high))
-    result = run(lambda task: [Proposal(region)] * len(task), "lookup")
+    result = run(lambda request: [Proposal(region)] * len(request), "lookup")
     before = result.to_json()
     object.__setattr__(region["age"], "low", raw_row(0)["age"])
     object.__setattr__(region, "parts", {"age": "raw"})
@@ -316,21 +323,21 @@ def test_a_region_cannot_be_changed_after_it_was_verified() -> None:
 
 # --- answers that are none, and claims ------------------------------------------------------------
 
-NO_ANSWERS: list[Callable[[Task], Any]] = [
-    lambda task: [Proposal(forged())] * (len(task) - 1),
-    lambda task: [Proposal(forged())] * (len(task) + 1),
-    lambda task: [],
-    lambda task: [forged()] * len(task),
-    lambda task: (
-        [type("Proposal", (), {"region": forged(), "optimal": True, "gap": 0.0})()] * len(task)
+NO_ANSWERS: list[Callable[[ProtectionRequest], Any]] = [
+    lambda request: [Proposal(forged())] * (len(request) - 1),
+    lambda request: [Proposal(forged())] * (len(request) + 1),
+    lambda request: [],
+    lambda request: [forged()] * len(request),
+    lambda request: (
+        [type("Proposal", (), {"region": forged(), "optimal": True, "gap": 0.0})()] * len(request)
     ),
-    lambda task: [type("Talking", (Proposal,), {"__slots__": ()})(forged())] * len(task),
-    lambda task: [None] * len(task),
-    lambda task: {i: raw_row(i) for i in range(len(task))},
-    lambda task: RAW,
-    lambda task: 4711,
-    lambda task: "abc",
-    lambda task: (Proposal(Region(raw_parts(i))) for i in range(len(task) - 1)),
+    lambda request: [type("Talking", (Proposal,), {"__slots__": ()})(forged())] * len(request),
+    lambda request: [None] * len(request),
+    lambda request: {i: raw_row(i) for i in range(len(request))},
+    lambda request: RAW,
+    lambda request: 4711,
+    lambda request: "abc",
+    lambda request: (Proposal(Region(raw_parts(i))) for i in range(len(request) - 1)),
 ]
 
 
@@ -338,16 +345,18 @@ NO_ANSWERS: list[Callable[[Task], Any]] = [
 def test_what_is_no_answer_is_withheld(way: str) -> None:
     for answer in NO_ANSWERS:
         withheld(run(answer, way), "protector_failed")
-    withheld(run(lambda task: [Proposal(None, optimal=True)] * len(task), way), "infeasible")
+    withheld(run(lambda request: [Proposal(None, optimal=True)] * len(request), way), "infeasible")
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_none_is_no_answer_of_a_protector(way: str) -> None:
-    withheld(run(lambda task: None, way), "protector_failed")
+    withheld(run(lambda request: None, way), "protector_failed")
 
 
 def test_figures_are_recounted_and_claims_named_beside_who_claims() -> None:
-    result = run(lambda task: [Proposal(forged(), optimal=True, gap=0.0)] * len(task), "lookup")
+    result = run(
+        lambda request: [Proposal(forged(), optimal=True, gap=0.0)] * len(request), "lookup"
+    )
     assert len(result.released) == len(RAW)
     for certificate in (entry.certificate for entry in result.released):
         # pay alone decides, and it stays
@@ -356,7 +365,7 @@ def test_figures_are_recounted_and_claims_named_beside_who_claims() -> None:
         assert (certificate.method, certificate.optimal, certificate.gap) == ("liar", True, 0.0)
     for gap in ("raw", [1], object(), float("nan"), -1.0):
         result = run(
-            lambda task, gap=gap: [Proposal(forged(), optimal=gap, gap=gap)] * len(task),
+            lambda request, gap=gap: [Proposal(forged(), optimal=gap, gap=gap)] * len(request),
             "lookup",
         )
         assert not any(
@@ -364,13 +373,13 @@ def test_figures_are_recounted_and_claims_named_beside_who_claims() -> None:
         )
         result.to_json()
     withheld(
-        run(lambda task: [Proposal(forged())] * len(task), "lookup", max_ncp=0.5),
+        run(lambda request: [Proposal(forged())] * len(request), "lookup", max_ncp=0.5),
         "ncp_above_ceiling",
     )
 
 
 def test_a_built_in_name_is_taken_and_a_name_cannot_carry_a_row_out() -> None:
-    liar = Liar(lambda task: [Proposal(forged())] * len(task))
+    liar = Liar(lambda request: [Proposal(forged())] * len(request))
     for name, said in (
         ("exact", "'exact'"),
         (None, "name or a protector"),
@@ -380,14 +389,14 @@ def test_a_built_in_name_is_taken_and_a_name_cannot_carry_a_row_out() -> None:
         with pytest.raises(InputError, match=said):
             fitted(method=liar)
 
-    def renaming(task: Task) -> Any:
+    def renaming(request: ProtectionRequest) -> Any:
         liar.name = str(raw_row(0))
-        return [Proposal(forged())] * len(task)
+        return [Proposal(forged())] * len(request)
 
     liar.name, liar.protect = "liar", renaming
     result = fitted(method=liar).transform(RAW)
     assert {entry.certificate.method for entry in result.released} == {"liar"}
-    raw = Liar(lambda task: [Proposal(Region(raw_parts(0)))] * len(task))
+    raw = Liar(lambda request: [Proposal(Region(raw_parts(0)))] * len(request))
     usurper = Hook("register_protectors", lambda: {"exact": lambda: raw, "mine": lambda: raw})
     assert len(fitted(plugins=[usurper]).transform(RAW).released) == len(RAW)
     withheld(fitted(method="mine", plugins=[usurper]).transform(RAW), "verification_failed")
@@ -398,14 +407,14 @@ def test_a_built_in_name_is_taken_and_a_name_cannot_carry_a_row_out() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_changes_to_the_task_reach_nobody(way: str) -> None:
-    def vandal(task: Task) -> list[Proposal]:
-        task.codes[:] = 0
-        task.numbers[:] = 0.0
-        if task.groups is not None:
-            task.groups[:] = 0
-        object.__setattr__(task.policy, "k", 1)
+    def vandal(request: ProtectionRequest) -> list[Proposal]:
+        request.codes[:] = 0
+        request.numbers[:] = 0.0
+        if request.groups is not None:
+            request.groups[:] = 0
+        object.__setattr__(request.policy, "k", 1)
         return [Proposal(Region(raw_parts(0)))] + [
-            Proposal(elsewhere(i)) for i in range(1, len(task))
+            Proposal(elsewhere(i)) for i in range(1, len(request))
         ]
 
     withheld(run(vandal, way), "verification_failed")

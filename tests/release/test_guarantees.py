@@ -32,7 +32,7 @@ from cfk_plugin.errors import (
     LookupGuaranteeWarning,
     PolicyError,
 )
-from cfk_plugin.hookspecs import Proposal, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.protection import ExactProtector
 
 QUASI = ["mean radius", "mean texture", "mean smoothness"]
@@ -248,7 +248,7 @@ class Answering:
 
     name = "answering"
 
-    def __init__(self, answer: Callable[[Task], Any]) -> None:
+    def __init__(self, answer: Callable[[ProtectionRequest], Any]) -> None:
         self.protect = answer
 
 
@@ -279,10 +279,10 @@ def test_only_the_partitions_own_region_of_a_group_is_released(
     own = shared(name).regions_of(raw)
     for lie in (whole, *foreign, next(region for region in regions if region not in own)):
 
-        def lies(task: Task, lie: Region = lie) -> list[Proposal]:
-            assert task.groups is not None
-            task.groups[:] = regions.index(lie) if lie in regions else 0  # its own copy
-            return [Proposal(lie)] * len(task)
+        def lies(request: ProtectionRequest, lie: Region = lie) -> list[Proposal]:
+            assert request.groups is not None
+            request.groups[:] = regions.index(lie) if lie in regions else 0  # its own copy
+            return [Proposal(lie)] * len(request)
 
         result = fitted_with(POLICIES[name], Answering(lies)).transform(raw)
         assert [entry.reason for entry in result.withheld] == ["verification_failed"] * len(raw)

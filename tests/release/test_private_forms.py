@@ -13,7 +13,7 @@ import pytest
 
 from cfk_plugin import Attribute, Interval, KAnonymizer, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.errors import PolicyError, SchemaError
-from cfk_plugin.hookspecs import Proposal, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 
 TABLE = pd.DataFrame(
     {
@@ -49,10 +49,10 @@ def entry(
     class Theirs:
         name = "theirs"
 
-        def protect(self, task: Task) -> Sequence[Proposal]:
+        def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
             return [
                 Proposal(Region({"who": frozenset(people.frame["who"].iloc[list(crowd)])}))
-            ] * len(task)
+            ] * len(request)
 
     anonymizer = KAnonymizer(policy=policy(**{"k": len(crowd), **settings}), method=Theirs())
     anonymizer.fit(people, model=lambda rows: np.ones(len(rows), dtype=bool), desired=True)

@@ -27,7 +27,7 @@ from cfk_plugin import (
 from cfk_plugin.audit import Setting, run_linkage_audit
 from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.hookspecs import Proposal, Protector, Task
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from parts import summary_of
 from reported import check
 
@@ -46,8 +46,8 @@ class Proposing:
     def __init__(self, region: Region) -> None:
         self.region = region
 
-    def protect(self, task: Task) -> Sequence[Proposal]:
-        return [Proposal(self.region, optimal=True, gap=0.0)] * len(task)
+    def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
+        return [Proposal(self.region, optimal=True, gap=0.0)] * len(request)
 
 
 def logged(method: Protector, k: int) -> str:

@@ -16,8 +16,8 @@ from cfk_plugin.hookspecs import (
     AdaptContext,
     CounterfactualBatch,
     Proposal,
+    ProtectionRequest,
     ReleaseRecord,
-    Task,
     constraints_of,
     desired_of,
 )
@@ -39,7 +39,7 @@ def described(value: Any) -> str:
         return f"DataFrame[{len(value)} rows: {columns}]"
     if isinstance(value, np.ndarray):
         return f"array[{value.dtype}, {value.shape}]"
-    if isinstance(value, (AdaptContext, ReleaseRecord, Task)):
+    if isinstance(value, (AdaptContext, ReleaseRecord, ProtectionRequest)):
         parts = [f"{each.name}={described(getattr(value, each.name))}" for each in fields(value)]
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, Mapping):
@@ -102,9 +102,9 @@ class ToySource:
 class ToyProtector:
     name = "toy"
 
-    def protect(self, task: Task) -> list[Proposal]:
-        note("protect", task=task)
-        return [Proposal(EVERYBODY) for _ in range(len(task))]
+    def protect(self, request: ProtectionRequest) -> list[Proposal]:
+        note("protect", request=request)
+        return [Proposal(EVERYBODY) for _ in range(len(request))]
 
 
 def make_explainer(
