@@ -35,7 +35,7 @@ from cfk_plugin.errors import (
     shows_errors,
 )
 
-Finding = Literal["native", "near-native", "native-qi", "synthetic"]
+NativeStatus = Literal["native", "near-native", "native-qi", "synthetic"]
 """Equal to a training row; closer than the calibrated tolerance; equal on the quasi-identifiers;
 none of these.
 """
@@ -115,7 +115,7 @@ def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
 
 
 @hookspec
-def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[Finding | None]:
+def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[NativeStatus | None]:
     """Say for every counterfactual whether it is a training row, or nearly one.
 
     The worst finding of all counts.

@@ -27,14 +27,14 @@ from cfk_plugin.hookspecs import (
     PROJECT,
     AdaptContext,
     CounterfactualSource,
-    Finding,
+    NativeStatus,
     Protector,
     ReleaseRecord,
 )
 
 BUILT_IN = "cfk-plugin"
 DISABLE = "CFK_DISABLE_PLUGINS"
-_BY_SEVERITY: tuple[Finding | None, ...] = (None, *reversed(get_args(Finding)))
+_BY_SEVERITY: tuple[NativeStatus | None, ...] = (None, *reversed(get_args(NativeStatus)))
 
 log = logging.getLogger("cfk_plugin")
 
@@ -176,7 +176,7 @@ class PluginManager:
             found.update(some)
         return found
 
-    def detect(self, frame: pd.DataFrame, population: Population) -> list[Finding | None]:
+    def detect(self, frame: pd.DataFrame, population: Population) -> list[NativeStatus | None]:
         """Return the plugins' worst finding per counterfactual; to be combined with the host's by
         `worst`.
         """
@@ -210,7 +210,7 @@ class PluginManager:
                 log.warning("plugin %s %s", hook.plugin_name, error)
 
 
-def worst(*findings: Finding | None) -> Finding | None:
+def worst(*findings: NativeStatus | None) -> NativeStatus | None:
     """Return the worst of several findings on one counterfactual."""
     return _BY_SEVERITY[max(map(_BY_SEVERITY.index, findings), default=0)]
 

@@ -40,7 +40,7 @@ from cfk_plugin.errors import (
     warn,
     without_frames,
 )
-from cfk_plugin.hookspecs import Finding, Progress, Protector, ReleaseRecord
+from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.catalogue import Catalogue, catalogue_to_arrays
@@ -755,7 +755,7 @@ class KAnonymizer(HostOnly):
     def wrap(
         self,
         entries: Sequence[Entry],
-        findings: Sequence[Finding | None] | None,
+        findings: Sequence[NativeStatus | None] | None,
         generator: str,
         call: Request,
         record: Callable[[Explanations], bool] | None = None,

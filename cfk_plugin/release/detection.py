@@ -14,7 +14,7 @@ from cfk_plugin.data.encoded_table import EncodedTable, encode
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.errors import HostOnly, InputError
-from cfk_plugin.hookspecs import Finding
+from cfk_plugin.hookspecs import NativeStatus
 from cfk_plugin.metrics.heom import Heom, hashes_of
 from cfk_plugin.protection.partition import Neighbors
 
@@ -25,7 +25,7 @@ _CALIBRATION_DISTANCES = 6_000_000
 _DECIMALS = 10  # beyond, a column counts as unrounded
 _SINGLE = 2.0**-22  # numbers that went through float32 come back this close
 _CAP = 0.01  # rounding tolerance, as a share of the range
-_KINDS: tuple[Finding, ...] = get_args(Finding)  # worst first
+_KINDS: tuple[NativeStatus, ...] = get_args(NativeStatus)  # worst first
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,20 @@ class Detector(HostOnly):
         self._features = population.schema.features
         self._holdout = None if holdout is None else self._take_in(holdout)
 
-    def find(self, frame: pd.DataFrame, *, instance_based: bool = False) -> tuple[Finding, ...]:
-        """Return the worst finding for every counterfactual: the first of `Finding` that holds.
+    def find(
+        self, frame: pd.DataFrame, *, instance_based: bool = False
+    ) -> tuple[NativeStatus, ...]:
+        """Return the worst finding for every counterfactual: the first of `NativeStatus` that
+        holds.
 
         `instance_based`: whether the explainer returns training rows or changes them; then all are
         at least near-native. Raises `InputError` if a feature is missing.
         """
         return self.find_coded(self._take_in(frame), instance_based=instance_based)
 
-    def find_coded(self, encoded: EncodedTable, *, instance_based: bool) -> tuple[Finding, ...]:
+    def find_coded(
+        self, encoded: EncodedTable, *, instance_based: bool
+    ) -> tuple[NativeStatus, ...]:
         """Like `find`, for counterfactuals that were taken in already."""
         native, native_qi = self._equal_to(encoded)
         near = native | instance_based

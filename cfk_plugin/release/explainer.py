@@ -40,7 +40,7 @@ from cfk_plugin.hookspecs import (
     CounterfactualBatch,
     CounterfactualSource,
     ExplainerError,
-    Finding,
+    NativeStatus,
     NoneFoundError,
     Progress,
     constraints_of,
@@ -406,7 +406,7 @@ class _Wrapped(HostOnly):
         self._check(batch, queries)
         goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
         entries: list[Entry] = [*map(Withheld, batch.query.tolist(), repeat("none_found"))]
-        findings: list[Finding | None] = [None] * len(entries)
+        findings: list[NativeStatus | None] = [None] * len(entries)
         if self.anonymizer.ledger is not None and not may_observe(len(batch.query), self.track):
             withheld: list[Entry] = [
                 Withheld(query, "not_recorded") for query in batch.query.tolist()
@@ -467,7 +467,7 @@ class _Wrapped(HostOnly):
                 entries[slot] = Withheld(entry.query, ALREADY_DESIRED)
 
     def _wrap(
-        self, entries: list[Entry], findings: list[Finding | None] | None, call: Request
+        self, entries: list[Entry], findings: list[NativeStatus | None] | None, call: Request
     ) -> Explanations:
         record = partial(observe, track=self.track)
         start: SearchStart = "explainer"

@@ -31,7 +31,7 @@ from cfk_plugin.data.region import (
 from cfk_plugin.data.values import as_pandas, to_number
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import HostOnly, InputError, counted, did_you_mean, require
-from cfk_plugin.hookspecs import Finding
+from cfk_plugin.hookspecs import NativeStatus
 from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.record import FLOOR, RunRecord
@@ -294,7 +294,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         *,
         policy: Policy,
         columns: Sequence[str],
-        findings: Sequence[Finding | None] | None = None,
+        findings: Sequence[NativeStatus | None] | None = None,
         n_people: int = 0,
         provenance: Mapping[str, str] | None = None,
         about: ResultContext | None = None,

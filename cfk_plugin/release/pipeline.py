@@ -33,7 +33,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Telling
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
-from cfk_plugin.hookspecs import Finding, Progress, Proposal, ProtectionRequest, Protector
+from cfk_plugin.hookspecs import NativeStatus, Progress, Proposal, ProtectionRequest, Protector
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.answers import ExplainerStart, answer, nearest
@@ -104,7 +104,7 @@ class Pipeline(HostOnly):
         max_changes: int | None = None,
         instance_based: bool = False,
         progress: Progress | None = None,
-    ) -> tuple[list[Entry], tuple[Finding | None, ...]]:
+    ) -> tuple[list[Entry], tuple[NativeStatus | None, ...]]:
         """Return an entry and a finding per counterfactual of a table that has every feature.
 
         `query` says which query each answers, `factuals` has that query's row if known, `factual`
@@ -196,7 +196,7 @@ class Pipeline(HostOnly):
 
     def detect(
         self, frame: pd.DataFrame, encoded: EncodedTable, *, instance_based: bool
-    ) -> tuple[Finding | None, ...]:
+    ) -> tuple[NativeStatus | None, ...]:
         """Return a finding per counterfactual, None without rows; plugins may make findings worse,
         never better.
         """

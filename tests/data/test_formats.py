@@ -34,7 +34,7 @@ from cfk_plugin.data.sealing import BUNDLE_VERSION
 from cfk_plugin.data.wording import Unit, Wording, shipped_languages
 from cfk_plugin.frontier import SCHEMA_VERSION as FRONTIER_VERSION
 from cfk_plugin.frontier import Baseline, Frontier, Point, frontier
-from cfk_plugin.hookspecs import Finding
+from cfk_plugin.hookspecs import NativeStatus
 from cfk_plugin.metrics import provenance
 from cfk_plugin.metrics.intervals import Estimate
 from cfk_plugin.records import record
@@ -554,7 +554,7 @@ def test_choices_are_those_of_the_code() -> None:
     assert run["role"]["enum"] == list(get_args(Role))
     assert run["kind"]["enum"] == list(get_args(Kind))
     assert bundle["change"]["enum"] == list(get_args(Change))
-    assert run["recount"]["properties"]["finding"]["enum"] == [*get_args(Finding), None]
+    assert run["recount"]["properties"]["finding"]["enum"] == [*get_args(NativeStatus), None]
     ledger = run["recount"]["properties"]["ledger"]["enum"]
     assert set(ledger) == {*get_args(Outcome), "no_record", None}
     attacks = schemas()["audit-1"]["properties"]["kind"]["enum"]
