@@ -241,7 +241,7 @@ class ExplanationDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         cells = self.entry.cells()
-        bars_of = self.entry.telling.bars(self.entry.region)
+        bars_of = self.entry.presentation.bars(self.entry.region)
         heights = np.array([_TALL_ROW if bars_of.get(name) else _LOW_ROW for name in cells])
         bottoms = np.cumsum(heights)
         for name, height, bottom in zip(cells, heights, bottoms, strict=True):

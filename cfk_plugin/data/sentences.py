@@ -103,7 +103,7 @@ class Answer:
         return wording.described(column, advised, node)
 
 
-class Telling:
+class Presentation:
     """What helps to show an explanation but is no part of it: never written or compared.
 
     Copies keep the wording, and leave out the groups.
@@ -127,7 +127,7 @@ class Telling:
         return f"Telling({self.wording.language!r}, {len(self._groups)} groups)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Telling, (self.wording, self.nobody_chooses, (), self.never_advised)
+        return Presentation, (self.wording, self.nobody_chooses, (), self.never_advised)
 
     def bars(self, region: Mapping[str, Part]) -> dict[str, list[tuple[float, bool]]]:
         """Return the `profile` of each attribute of a region among the groups; none where there are

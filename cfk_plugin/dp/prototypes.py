@@ -22,7 +22,7 @@ from cfk_plugin.data.model import Goal, LabelModel
 from cfk_plugin.data.policy import ALREADY_DESIRED, Outcome
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.sentences import Telling
+from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.dp.answer_rows import (
     ServedRows,
     balanced_weight,
@@ -79,12 +79,18 @@ def explanations_of(
 ) -> Explanations:
     """Return one entry per query, its row or why there is none; no rows if recording them fails."""
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
-    telling = Telling(schema.wording, schema.nobody_chooses, never_advised=schema.never_advised)
+    presentation = Presentation(
+        schema.wording, schema.nobody_chooses, never_advised=schema.never_advised
+    )
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Entry] = [
         (
             PrototypeCounterfactual(
-                query, dict(zip(schema.features, row, strict=True)), certificate, telling, outcome
+                query,
+                dict(zip(schema.features, row, strict=True)),
+                certificate,
+                presentation,
+                outcome,
             )
             if reason is None
             else Withheld(query, reason)

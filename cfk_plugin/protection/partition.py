@@ -17,7 +17,7 @@ from cfk_plugin.data.domain import CodeIndex, Domain
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
-from cfk_plugin.data.sentences import Telling
+from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
@@ -524,10 +524,12 @@ class Partition(HostOnly):
         return found
 
     @cached_property
-    def telling(self) -> Telling:
+    def presentation(self) -> Presentation:
         """What sentences and pictures of explanations need from the groups."""
         schema = self.population.schema
-        return Telling(schema.wording, schema.nobody_chooses, self.regions, schema.never_advised)
+        return Presentation(
+            schema.wording, schema.nobody_chooses, self.regions, schema.never_advised
+        )
 
     def rows_mapped_to(self, region: Region) -> Ints:
         """Return the training rows that are released with a region; none for one that the partition

@@ -31,7 +31,7 @@ from cfk_plugin.data.model import (
 from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, Outcome, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
-from cfk_plugin.data.sentences import Telling
+from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import NativeStatus, Progress, Proposal, ProtectionRequest, Protector
 from cfk_plugin.plugins import PluginManager, worst
@@ -436,10 +436,10 @@ class Pipeline(HostOnly):
             verdicts = self._with_k_effective(candidates, verdicts)
         if candidates.entries is not None:
             verdicts = self._with_answer_facts(candidates, verdicts)
-        telling = getattr(self.guarantee.partition, "telling", None)
-        if telling is None:
+        presentation = getattr(self.guarantee.partition, "telling", None)
+        if presentation is None:
             schema = self.population.schema
-            telling = Telling(
+            presentation = Presentation(
                 schema.wording, schema.nobody_chooses, never_advised=schema.never_advised
             )
         outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
@@ -447,7 +447,7 @@ class Pipeline(HostOnly):
             facts = repeat(None) if candidates.factual is None else candidates.factual
             outcomes = map(partial(self.goal.outcome, self.model.classes), facts, candidates.own)
         return entries_of(
-            candidates.query.tolist(), verdicts, candidates.encoded, outcomes, telling
+            candidates.query.tolist(), verdicts, candidates.encoded, outcomes, presentation
         )
 
     def _with_answer_facts(self, candidates: Candidates, verdicts: list[Verdict]) -> list[Verdict]:

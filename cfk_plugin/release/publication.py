@@ -69,7 +69,9 @@ def distinct_entries(entries: Iterable[Entry]) -> dict[int, GeneralizedCounterfa
 def numbered(entries: Iterable[GeneralizedCounterfactual]) -> list[GeneralizedCounterfactual]:
     """Return entries with their positions as their numbers."""
     # `replace` does not see the field telling, which is hidden from printers.
-    return [replace(entry, query=i, telling=entry.telling) for i, entry in enumerate(entries)]
+    return [
+        replace(entry, query=i, presentation=entry.presentation) for i, entry in enumerate(entries)
+    ]
 
 
 def order_key(entry: Mapping[str, Any]) -> tuple[float, str]:

@@ -31,7 +31,7 @@ from cfk_plugin.data.region import (
     part_of,
     part_to_text,
 )
-from cfk_plugin.data.sentences import Answer, Message, Telling, message
+from cfk_plugin.data.sentences import Answer, Message, Presentation, message
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import HostOnly, InputError, PolicyError, require
 
@@ -287,7 +287,7 @@ class PrototypeCertificate:
         return {**asdict(self), "inferred": list(self.inferred), "covers": self.covers}
 
 
-_PLAINLY = Telling()
+_PLAINLY = Presentation()
 _FIGURES_SHOWN = ("k", "ncp", "pureness", "epsilon", "delta", "guarantee", "covers")
 
 
@@ -295,7 +295,7 @@ class _ReleasedEntry:
     __slots__ = ()
     status: ClassVar[Literal["released"]] = "released"
     query: int
-    telling: Telling
+    presentation: Presentation
     certificate: Certificate | PrototypeCertificate
     titles: Mapping[str, str] = MappingProxyType({})
     withheld: tuple[str, ...] = ()
@@ -444,7 +444,7 @@ _Kind = TypeVar("_Kind", bound=type)
 
 
 def _telling_hidden(kind: _Kind) -> _Kind:
-    """Hide the dataclass field `telling`: `asdict`, web frameworks and printers write every
+    """Hide the dataclass field `presentation`: `asdict`, web frameworks and printers write every
     field.
     """
     del kind.__dataclass_fields__["telling"]  # type: ignore[attr-defined]
@@ -473,7 +473,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
     query: int
     values: Mapping[str, Any]
     certificate: PrototypeCertificate
-    telling: Telling = field(default=_PLAINLY, repr=False, compare=False)
+    presentation: Presentation = field(default=_PLAINLY, repr=False, compare=False)
     outcome: Outcome = Outcome()  # noqa: RUF009 - frozen
 
     _figures = ("guarantee", "epsilon", "delta")
@@ -499,8 +499,8 @@ class PrototypeCounterfactual(_ReleasedEntry):
             parts=self.parts(),
             outcome=self.outcome,
             nodes=self.titles,
-            nobody_chooses=self.telling.nobody_chooses,
-            never_advised=self.telling.never_advised,
+            nobody_chooses=self.presentation.nobody_chooses,
+            never_advised=self.presentation.never_advised,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -877,7 +877,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
     titles: Mapping[str, str] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
     outcome: Outcome = Outcome()  # noqa: RUF009 - frozen
-    telling: Telling = field(default=_PLAINLY, repr=False, compare=False)
+    presentation: Presentation = field(default=_PLAINLY, repr=False, compare=False)
 
     _figures = _FIGURES_OF_A_REGION
     _texts = ("region", "released")
@@ -915,8 +915,8 @@ class GeneralizedCounterfactual(_ReleasedEntry):
             withheld=self.withheld,
             unchanged=self.recount.unchanged,
             pureness=self.certificate.pureness,
-            nobody_chooses=self.telling.nobody_chooses,
-            never_advised=self.telling.never_advised,
+            nobody_chooses=self.presentation.nobody_chooses,
+            never_advised=self.presentation.never_advised,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, Requirement
 from cfk_plugin.data.region import Interval, Part, Region, part_contains, part_of
 from cfk_plugin.data.sealing import SealedRegion
-from cfk_plugin.data.sentences import Telling
+from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
@@ -643,7 +643,7 @@ def entries_of(
     verdicts: Sequence[Verdict],
     accepted: EncodedTable,
     outcomes: Iterable[Outcome],
-    by: Telling,
+    by: Presentation,
 ) -> Iterator[Entry]:
     """Yield what is released of counterfactuals, or why nothing is."""
     shown = dict[int, tuple[Region, dict[str, str]]]()
@@ -664,7 +664,7 @@ def entries_of(
             titles=titles,
             withheld=recount.withheld,
             outcome=outcome,
-            telling=by,
+            presentation=by,
         )
 
 

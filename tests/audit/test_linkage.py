@@ -162,7 +162,7 @@ def test_steering_asks_as_each_candidate_and_strikes_out_whose_answer_differs() 
         asked.append(queries)
         return one.anonymizer.transform(pd.concat([toy.FIONA] * len(queries), ignore_index=True))
 
-    def telling(queries: pd.DataFrame) -> Any:
+    def presentation(queries: pd.DataFrame) -> Any:
         rows = [toy.FIONA if age == 24 else gina for age in queries["Age"]]
         return one.anonymizer.transform(pd.concat(rows, ignore_index=True))
 
@@ -173,7 +173,7 @@ def test_steering_asks_as_each_candidate_and_strikes_out_whose_answer_differs() 
     # Only Fiona's query needed spoiling: the others are undesired with 60 and Single as it is.
     assert (asked[0].loc[asked[0]["Age"] != 24, "Salary"] == 60).all()
     assert (found["k_steered_min"], found["candidates_success"]) == (3, pytest.approx(1 / 3))
-    found = steering(one, telling).figures
+    found = steering(one, presentation).figures
     assert (found["candidates_success"], found["k_steered_one"], found["right_survives"]) == (
         1,
         1,

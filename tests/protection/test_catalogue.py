@@ -657,9 +657,9 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
 
 @pytest.mark.parametrize("telling", [0, 1])
 def test_no_combination_is_lost_whichever_are_tried_first(
-    telling: int, monkeypatch: pytest.MonkeyPatch
+    presentation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfk_plugin.protection.catalogue._TELLING", telling)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue._TELLING", presentation)
     train, queries = table(0), table(50).head(20)
     anonymizer = fitted(train)
     catalogue = anonymizer.guarantee_.catalogue

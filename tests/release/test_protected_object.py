@@ -376,14 +376,14 @@ class TellingSource:
     def restore(self, native: Any, explanations: Any) -> None: ...
 
 
-class Telling:
+class Presentation:
     @hookimpl
     def cfk_adapt(self, explainer: Any) -> Any:
         return TellingSource() if isinstance(explainer, Told) else None
 
 
 def test_what_the_adapter_names_is_given_as_it_is_and_leads_nowhere(population: Population) -> None:
-    private = private_of(Told(), population, plugins=[Telling()])
+    private = private_of(Told(), population, plugins=[Presentation()])
     assert (private.version, private.threshold) == ("1.2", 0.5)
     assert private.describe(words="so") == "so"
     assert {"version", "threshold", "describe", "explain"} <= set(dir(private))
@@ -405,7 +405,7 @@ def test_what_the_adapter_names_is_given_as_it_is_and_leads_nowhere(population: 
 
 
 def test_prototypes_forward_nothing(population: Population) -> None:
-    private = private_of(Told(), declared(), method="dp", policy=None, plugins=[Telling()])
+    private = private_of(Told(), declared(), method="dp", policy=None, plugins=[Presentation()])
     with pytest.raises(NotForwardedError, match=r"has explain\. Ask"):
         private.version  # noqa: B018 - it is read
     assert len(private.explain(QUERIES[["age", "pay"]])) == len(QUERIES)
@@ -626,7 +626,7 @@ def things(
             "private": private,
             "explanations": private.explain(QUERIES),
             "recorded result": recorded_result,
-            "telling": recorded_result[0].telling,
+            "telling": recorded_result[0].presentation,
             "ledger": ledger,
             "prototypes": DPPrototypes(epsilon=5.0, rows=200).fit(declared(), model, 1),
             "accountant": BudgetAccountant(10.0),

@@ -134,8 +134,8 @@ def test_what_the_schema_says_is_sealed_and_pickled_and_groups_are_not(tmp_path:
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal"))
     anonymizer.fit(population, lambda rows: rows["pay"] > 4, desired=True)
     entry = anonymizer.transform(table.tail(1)).generalized[0]
-    assert entry.telling.bars(entry.region)
-    assert not copy.deepcopy(entry.telling).bars(entry.region)
+    assert entry.presentation.bars(entry.region)
+    assert not copy.deepcopy(entry.presentation).bars(entry.region)
     assert pickle.loads(pickle.dumps(schema)) == schema
     anonymizer.seal(tmp_path / "sealed.cfk")
     opened = Population.open(tmp_path / "sealed.cfk")
