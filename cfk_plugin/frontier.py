@@ -27,7 +27,7 @@ from cfk_plugin.metrics.intervals import Figures, mean_of
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.guarantee import AUTO, check
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Withheld
+from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress, Protector
@@ -106,7 +106,7 @@ def frontier(
 
     def released(
         asked: PrivacyPolicy, how: str | Protector
-    ) -> tuple[KAnonymizer, NDArray[Any] | None, list[Entry]]:
+    ) -> tuple[KAnonymizer, NDArray[Any] | None, list[Explanation]]:
         anonymizer = KAnonymizer(
             policy=replace(asked, on_infeasible="withhold"), method=how, seed=seed
         )
@@ -124,7 +124,7 @@ def frontier(
             anonymizer.pipeline_.release(frame, query, labels, factuals=facts, rules=rules)[0],
         )
 
-    found: list[list[Entry]] = []
+    found: list[list[Explanation]] = []
     for done, k in enumerate(tried, start=1):
         anonymizer, labels, entries = released(replace(policy, k=k), method)
         found.append(entries)
@@ -169,7 +169,7 @@ def _whole(ks: Iterable[int] | None, population: Population) -> list[int]:
     return tried
 
 
-def _point(k: int, entries: Sequence[Entry], common: NDArray[np.bool_], seed: int) -> Point:
+def _point(k: int, entries: Sequence[Explanation], common: NDArray[np.bool_], seed: int) -> Point:
     certificates = [
         e.certificate if isinstance(e, GeneralizedCounterfactual) else None for e in entries
     ]
@@ -406,7 +406,11 @@ def _nearest(domain: Domain, part: Part, value: Any) -> Any:
 
 
 def _protected(
-    name: str, entries: Sequence[Entry], frame: pd.DataFrame, population: Population, asks: _Asking
+    name: str,
+    entries: Sequence[Explanation],
+    frame: pd.DataFrame,
+    population: Population,
+    asks: _Asking,
 ) -> Baseline:
     regions = [(i, e) for i, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
     certificates = [e.certificate for _, e in regions]
@@ -432,7 +436,7 @@ def _protected(
     )
 
 
-def _needing_an_answer(entries: Sequence[Entry]) -> NDArray[np.int64]:
+def _needing_an_answer(entries: Sequence[Explanation]) -> NDArray[np.int64]:
     """Return the positions of those whose outcome is not the desired one already."""
     needs = [not (isinstance(e, Withheld) and e.reason == ALREADY_DESIRED) for e in entries]
     return np.flatnonzero(needs)

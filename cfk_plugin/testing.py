@@ -36,7 +36,7 @@ from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import (
     Certificate,
-    Entry,
+    Explanation,
     GeneralizedCounterfactual,
     RegionRecount,
     Withheld,
@@ -254,8 +254,8 @@ def _check_method(
     batch, native, queries = answer
     _check_slots(batch, len(queries), features)
     raw = _Raw([batch.frame], queries, features)
-    withheld: list[Entry] = [Withheld(int(query), "infeasible") for query in batch.query]
-    made_up: list[Entry] = [_made_up(int(query), features) for query in batch.query]
+    withheld: list[Explanation] = [Withheld(int(query), "infeasible") for query in batch.query]
+    made_up: list[Explanation] = [_made_up(int(query), features) for query in batch.query]
     for what, entries in (("withheld", withheld), ("released as something else", made_up)):
         released = Explanations(entries, policy=PrivacyPolicy(), columns=features)
         with quiet(
@@ -291,7 +291,7 @@ def _check_answered(
     missing = [column for column in features if column not in request.queries.columns]
     assert not missing, f"`read_request` leaves out the feature {', '.join(missing)}"
     query = np.repeat(np.arange(len(request.queries)), request.n_answers)
-    made_up: list[Entry] = [_made_up(int(position), features) for position in query]
+    made_up: list[Explanation] = [_made_up(int(position), features) for position in query]
     released = Explanations(made_up, policy=PrivacyPolicy(), columns=features)
     with _calling(f"`build` for {name}"):
         built = source.build(name, request, released)
@@ -341,7 +341,7 @@ def _visible_state(explainer: Any) -> tuple[Any, ...]:
         return names, None
 
 
-def _made_up(query: int, features: Sequence[str]) -> Entry:
+def _made_up(query: int, features: Sequence[str]) -> Explanation:
     region = Region({name: frozenset(["released"]) for name in features})
     certificate = Certificate(
         k=2,

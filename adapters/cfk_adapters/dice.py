@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from cfk_plugin.hookspecs import AdaptContext, DependsOnRows
     from cfk_plugin.release.explanations import Explanations
-    from cfk_plugin.release.results import Entry
+    from cfk_plugin.release.results import Explanation
 
 BASE = ("dice_ml.explainer_interfaces.explainer_base", "ExplainerBase")
 # the genetic search starts from training rows by default
@@ -449,7 +449,7 @@ class DiceSource:
             found, np.asarray(slots, dtype=np.int64), query, desired, constraints_of(options)
         )
 
-    def _restore_one(self, examples: Any, entries: Sequence[Entry]) -> Any:
+    def _restore_one(self, examples: Any, entries: Sequence[Explanation]) -> Any:
         from dice_ml.utils.serialize import DummyDataInterface
 
         outcome = examples.data_interface.outcome_name

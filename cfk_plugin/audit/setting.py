@@ -22,7 +22,7 @@ from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import HostOnly, InputError, NotFittedError, refitting, require
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
+from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -102,7 +102,7 @@ class Releases(AuditRows):
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[Explanation],
         raw: pd.DataFrame,
         crowd: Crowd,
         *,
@@ -352,7 +352,7 @@ class Setting(AuditRows):
     def releases(self) -> Releases:
         return self.releases_of(self.explanations)
 
-    def releases_of(self, explanations: Sequence[Entry]) -> Releases:
+    def releases_of(self, explanations: Sequence[Explanation]) -> Releases:
         """Return what was released for the counterfactuals under attack."""
         shares_values = self.anonymizer.policy_.private_values == "shared"
         return Releases(list(explanations), self.raw, self.crowd, shares_values=shares_values)

@@ -49,7 +49,7 @@ from cfk_plugin.records.composition import largest_rho
 from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.results import (
-    Entry,
+    Explanation,
     ModelAccess,
     PrototypeCertificate,
     PrototypeCounterfactual,
@@ -83,7 +83,7 @@ def explanations_of(
         schema.wording, schema.nobody_chooses, never_advised=schema.never_advised
     )
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
-    entries: list[Entry] = [
+    entries: list[Explanation] = [
         (
             PrototypeCounterfactual(
                 query,

@@ -64,7 +64,7 @@ from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
 from cfk_plugin.release.publication import content_of, distinct_entries, numbered, table_of
 from cfk_plugin.release.results import (
-    Entry,
+    Explanation,
     GeneralizedCounterfactual,
     PrototypeCounterfactual,
     Withheld,
@@ -506,7 +506,7 @@ class KAnonymizer(HostOnly):
         query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
         # so the ledger does not record it either
         if self.ledger is not None and not may_observe(len(query), track):
-            entries: list[Entry] = [Withheld(q, "not_recorded") for q in query.tolist()]
+            entries: list[Explanation] = [Withheld(q, "not_recorded") for q in query.tolist()]
         else:
             with doing("answering queries") if progress is None else heard(progress) as told:
                 entries = pipeline.answer(
@@ -754,7 +754,7 @@ class KAnonymizer(HostOnly):
 
     def wrap(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[Explanation],
         findings: Sequence[NativeStatus | None] | None,
         generator: str,
         call: Request,
@@ -803,7 +803,7 @@ class KAnonymizer(HostOnly):
             self.manager_.released(release_record(entry, *told))
         return result
 
-    def _warn_of_personal_columns(self, entries: Sequence[Entry], call: Request) -> None:
+    def _warn_of_personal_columns(self, entries: Sequence[Explanation], call: Request) -> None:
         """Warn, once per fit, if answers change who a person is and nobody said whether they can.
 
         The warning names columns, and no value.
@@ -921,7 +921,7 @@ def _content_of_previous(previous: Previous) -> Mapping[str, Any]:
 
 
 def release_record(
-    entry: Entry, method: str, policy_hash: str, population: str = ""
+    entry: Explanation, method: str, policy_hash: str, population: str = ""
 ) -> ReleaseRecord:
     certificate = entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
     return ReleaseRecord(

@@ -51,7 +51,7 @@ from cfk_plugin.hookspecs import (
 from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations, Request
-from cfk_plugin.release.results import Entry, Withheld
+from cfk_plugin.release.results import Explanation, Withheld
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -405,10 +405,10 @@ class _Wrapped(HostOnly):
     ) -> Explanations:
         self._check(batch, queries)
         goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
-        entries: list[Entry] = [*map(Withheld, batch.query.tolist(), repeat("none_found"))]
+        entries: list[Explanation] = [*map(Withheld, batch.query.tolist(), repeat("none_found"))]
         findings: list[NativeStatus | None] = [None] * len(entries)
         if self.anonymizer.ledger is not None and not may_observe(len(batch.query), self.track):
-            withheld: list[Entry] = [
+            withheld: list[Explanation] = [
                 Withheld(query, "not_recorded") for query in batch.query.tolist()
             ]
             return self._wrap(withheld, None, call)  # so the ledger does not record it either
@@ -438,7 +438,11 @@ class _Wrapped(HostOnly):
         return self._wrap(entries, findings, call)
 
     def _note_already_desired(
-        self, entries: list[Entry], batch: CounterfactualBatch, queries: pd.DataFrame, goal: Goal
+        self,
+        entries: list[Explanation],
+        batch: CounterfactualBatch,
+        queries: pd.DataFrame,
+        goal: Goal,
     ) -> None:
         """Say so, in place, where no counterfactual was found because nothing needs to change.
 
@@ -467,7 +471,7 @@ class _Wrapped(HostOnly):
                 entries[slot] = Withheld(entry.query, ALREADY_DESIRED)
 
     def _wrap(
-        self, entries: list[Entry], findings: list[NativeStatus | None] | None, call: Request
+        self, entries: list[Explanation], findings: list[NativeStatus | None] | None, call: Request
     ) -> Explanations:
         record = partial(observe, track=self.track)
         start: SearchStart = "explainer"

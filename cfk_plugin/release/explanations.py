@@ -39,7 +39,7 @@ from cfk_plugin.records.record import SCHEMA_VERSION as RUN_VERSION
 from cfk_plugin.records.tally import FIELDS, figures, rates
 from cfk_plugin.release.results import (
     Certificate,
-    Entry,
+    Explanation,
     GeneralizedCounterfactual,
     Policy,
     PrototypeCounterfactual,
@@ -152,7 +152,7 @@ class ResultContext:
         default_factory=dict
     )  # how features may change, by the schema and the call
 
-    def of_call(self, call: Request, entries: Sequence[Entry]) -> Self:
+    def of_call(self, call: Request, entries: Sequence[Explanation]) -> Self:
         """Add what is known of a call that these entries answer."""
         queries = [entry.query for entry in entries]
         seconds = (time.perf_counter() - call.started) / max(len(queries), 1)
@@ -174,7 +174,7 @@ class ResultContext:
 
 
 def own_values(
-    entries: Sequence[Entry], queries: pd.DataFrame | None
+    entries: Sequence[Explanation], queries: pd.DataFrame | None
 ) -> tuple[frozenset[str], ...]:
     """Return, for each entry, the features whose released value is the query's own.
 
@@ -189,7 +189,9 @@ def own_values(
     )
 
 
-def _is_to_compare(entry: Entry) -> TypeGuard[GeneralizedCounterfactual | PrototypeCounterfactual]:
+def _is_to_compare(
+    entry: Explanation,
+) -> TypeGuard[GeneralizedCounterfactual | PrototypeCounterfactual]:
     if isinstance(entry, Withheld):
         return False
     return entry.certificate.guarantee != "catalogue"
@@ -258,7 +260,7 @@ _IN_WORDS: Mapping[str, str] = {
 SCHEMA_VERSION = 1
 
 
-class Explanations(HostOnly, Sequence[Entry]):
+class Explanations(HostOnly, Sequence[Explanation]):
     """Explanations in the order asked for; every entry is released with a certificate, or
     withheld.
 
@@ -290,7 +292,7 @@ class Explanations(HostOnly, Sequence[Entry]):
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[Explanation],
         *,
         policy: Policy,
         columns: Sequence[str],
@@ -326,10 +328,10 @@ class Explanations(HostOnly, Sequence[Entry]):
         return len(self._entries)
 
     @overload
-    def __getitem__(self, index: int) -> Entry: ...
+    def __getitem__(self, index: int) -> Explanation: ...
     @overload
     def __getitem__(self, index: slice) -> Explanations: ...
-    def __getitem__(self, index: int | slice) -> Entry | Explanations:
+    def __getitem__(self, index: int | slice) -> Explanation | Explanations:
         """Return one entry, or a slice as `Explanations`."""
         if isinstance(index, slice):
             about = replace(
@@ -344,7 +346,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             )
         return self._entries[index]
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Explanation]:
         return iter(self._entries)
 
     def __eq__(self, other: object) -> bool:
@@ -380,7 +382,7 @@ class Explanations(HostOnly, Sequence[Entry]):
             note=" ".join(notes),
         )
 
-    def _shown(self, entry: Entry, figures: Sequence[str]) -> list[object]:
+    def _shown(self, entry: Explanation, figures: Sequence[str]) -> list[object]:
         if isinstance(entry, Withheld):
             return [entry.query, entry.text_for_operator()]
         cells, parts = entry.cells(), entry.parts()
@@ -467,7 +469,7 @@ class Explanations(HostOnly, Sequence[Entry]):
         """
         return self.about.short_catalogue
 
-    def for_query(self, query: int) -> tuple[Entry, ...]:
+    def for_query(self, query: int) -> tuple[Explanation, ...]:
         """Return the entries that answer one query."""
         return tuple(e for e in self._entries if e.query == query)
 
@@ -974,7 +976,7 @@ def group_gaps(
 _METRICS = ("k", "ncp", "pureness", "withheld")
 
 
-def _figure(entry: Entry, name: str) -> float:
+def _figure(entry: Explanation, name: str) -> float:
     if name == "withheld":
         if isinstance(entry, Withheld) and entry.reason == ALREADY_DESIRED:
             return math.nan

@@ -44,7 +44,7 @@ from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_ar
 from cfk_plugin.protection.groups import Effort, coarser, partial_dependence, partition_of
 from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
 from cfk_plugin.release.editions import CatalogueEditions, outcomes_of
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Withheld
+from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
 from cfk_plugin.release.verification import Certified, Verdict
 
 
@@ -166,7 +166,7 @@ class Guarantee(HostOnly):
         told = catalogue.model.ask(points.take(at).assign(**columns))
         return {*at[~judge(told, at)].tolist()}
 
-    def apart(self, entries: Iterable[Entry], query: Rows) -> Iterator[Entry]:
+    def apart(self, entries: Iterable[Explanation], query: Rows) -> Iterator[Explanation]:
         """Withhold a second region with the private values of an earlier answer: the two could be
         intersected.
         """

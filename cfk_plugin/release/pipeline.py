@@ -52,7 +52,7 @@ from cfk_plugin.release.guarantee import (
 from cfk_plugin.release.ledger_guard import LedgerGuard
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.query_outcomes import ReadableQueries, with_unknown_category
-from cfk_plugin.release.results import Entry, Withheld
+from cfk_plugin.release.results import Explanation, Withheld
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Pipeline(HostOnly):
         max_changes: int | None = None,
         instance_based: bool = False,
         progress: Progress | None = None,
-    ) -> tuple[list[Entry], tuple[NativeStatus | None, ...]]:
+    ) -> tuple[list[Explanation], tuple[NativeStatus | None, ...]]:
         """Return an entry and a finding per counterfactual of a table that has every feature.
 
         `query` says which query each answers, `factuals` has that query's row if known, `factual`
@@ -146,7 +146,7 @@ class Pipeline(HostOnly):
         progress: Progress | None = None,
         *,
         max_changes: int | None = None,
-    ) -> list[Entry]:
+    ) -> list[Explanation]:
         """Return, for each query, the catalogue's nearest answer that is true for the person who
         asks.
         """
@@ -163,7 +163,7 @@ class Pipeline(HostOnly):
         except CFKError as error:
             return withheld(query, error)
 
-    def catalogue_entries(self, catalogue: Catalogue, which: Rows) -> Iterator[Entry]:
+    def catalogue_entries(self, catalogue: Catalogue, which: Rows) -> Iterator[Explanation]:
         """Yield some entries of the catalogue as released, or why they are withheld; a ledger
         records them.
         """
@@ -219,7 +219,7 @@ class Pipeline(HostOnly):
         asked: Constraints | None = None,
         queries: ReadableQueries | None = None,
         already: Mask | None = None,
-    ) -> list[Entry]:
+    ) -> list[Explanation]:
         """Return one entry per counterfactual; with a catalogue, its nearest answer that is true
         for the person who asks.
 
@@ -295,7 +295,7 @@ class Pipeline(HostOnly):
         asked: Constraints | None = None,
         known_outcomes: KnownOutcomes | None = None,
         already: Mask | None = None,
-    ) -> list[Entry]:
+    ) -> list[Explanation]:
         """Answer the counterfactuals, or queries (without `own` labels), at some positions; others
         are withheld.
 
@@ -309,7 +309,7 @@ class Pipeline(HostOnly):
         entries, moved, who = None, None, None if asked is None else asked.queries
         sources: Sources | None = None
         made, catalogue, eligibility = (
-            dict[int, Entry](),
+            dict[int, Explanation](),
             self.guarantee.catalogue,
             self.guarantee.eligibility,
         )
@@ -429,7 +429,7 @@ class Pipeline(HostOnly):
             for i, (q, fault) in enumerate(zip(query.tolist(), encoded.faults, strict=True))
         ]
 
-    def _verified(self, candidates: Candidates) -> Iterator[Entry]:
+    def _verified(self, candidates: Candidates) -> Iterator[Explanation]:
         """Protect and verify counterfactuals that have the desired outcome."""
         verdicts = self.decide(candidates)
         if self.measures_k_effective:
@@ -693,7 +693,7 @@ def failing_closed() -> AbstractContextManager[None]:
     return quiet("{} in the pipeline", PluginError, let=ModelError)
 
 
-def withheld(query: Rows, error: CFKError) -> list[Entry]:
+def withheld(query: Rows, error: CFKError) -> list[Explanation]:
     by_model = isinstance(error, ModelError)  # a plugin may have raised it, with any text
     _log.warning("explanations withheld: %s", "ModelError in the pipeline" if by_model else error)
     return [Withheld(q, "model_failed" if by_model else "protector_failed") for q in query.tolist()]

@@ -34,7 +34,7 @@ from cfk_plugin.metrics.information import ncp_by_attribute
 from cfk_plugin.protection.partition import OUTSIDE
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.released_file import Finding
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
+from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
 
 _FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high", "exact")
 _FLOORS = ("k_desired_at_least", "k_consistent_at_least")
@@ -47,7 +47,7 @@ _ROUNDED = 0.005 + 1e-9  # how much a figure with two decimals may be off
 _OWN = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
 
 
-def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
+def publish(entries: Iterable[Explanation]) -> list[GeneralizedCounterfactual]:
     """Return the released entries of a catalogue, each once, sorted by what they say.
 
     So the order says nothing else.
@@ -55,7 +55,7 @@ def publish(entries: Iterable[Entry]) -> list[GeneralizedCounterfactual]:
     return numbered(distinct_entries(entries).values())
 
 
-def distinct_entries(entries: Iterable[Entry]) -> dict[int, GeneralizedCounterfactual]:
+def distinct_entries(entries: Iterable[Explanation]) -> dict[int, GeneralizedCounterfactual]:
     """Return what `publish` does, in its order, by the position of each among all entries."""
     position = dict[tuple[float, str], int]()
     released = dict[int, GeneralizedCounterfactual]()

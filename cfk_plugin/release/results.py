@@ -1020,7 +1020,7 @@ class Withheld:
 
 
 Released = GeneralizedCounterfactual | PrototypeCounterfactual
-Entry = Released | Withheld
+Explanation = Released | Withheld
 Policy = PrivacyPolicy | PrototypePolicy
 """What entries are released under: regions under the first, prototypes under the second."""
 

@@ -20,7 +20,7 @@ from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, InputError, counted
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual, Policy, Withheld
+from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Policy, Withheld
 
 ARTIFACT = "cfk/still_true.json"
 SCHEMA_VERSION = 1
@@ -113,7 +113,7 @@ class ReleasedAnswer(HostOnly):
     outcome: Outcome
 
 
-def answers_of(entries: Sequence[Entry]) -> list[ReleasedAnswer]:
+def answers_of(entries: Sequence[Explanation]) -> list[ReleasedAnswer]:
     """Return the released entries."""
     answers = []
     for position, entry in enumerate(entries):

@@ -53,7 +53,7 @@ from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
 from cfk_plugin.release.results import (
     Certificate,
-    Entry,
+    Explanation,
     GeneralizedCounterfactual,
     RegionRecount,
     Withheld,
@@ -644,7 +644,7 @@ def entries_of(
     accepted: EncodedTable,
     outcomes: Iterable[Outcome],
     by: Presentation,
-) -> Iterator[Entry]:
+) -> Iterator[Explanation]:
     """Yield what is released of counterfactuals, or why nothing is."""
     shown = dict[int, tuple[Region, dict[str, str]]]()
     for row, (query, verdict, outcome) in enumerate(zip(queries, verdicts, outcomes, strict=False)):

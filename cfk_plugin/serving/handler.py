@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.release.explainer import ProtectedExplainer
-    from cfk_plugin.release.results import Entry
+    from cfk_plugin.release.results import Explanation
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -200,14 +200,16 @@ class RequestHandler:
             entries = self._entries(encoded, k, max_changes)
             return [self._record(entry, encoded) for entry in entries]
 
-    def _entries(self, encoded: EncodedTable, k: int, max_changes: int | None) -> Iterable[Entry]:
+    def _entries(
+        self, encoded: EncodedTable, k: int, max_changes: int | None
+    ) -> Iterable[Explanation]:
         """Return the protected explainer's answers; if it raises, every query gets a withheld
         one.
         """
         explainer = self._explainer(k)
         try:
             with quiet("{}", CFKError, let=CFKError), serving():
-                explanations: Iterable[Entry] = explainer.explain(
+                explanations: Iterable[Explanation] = explainer.explain(
                     encoded.frame, max_changes=max_changes
                 )
                 return explanations
@@ -219,7 +221,7 @@ class RequestHandler:
             reason = "explainer_failed" if of_answer else reason_of(failure)
         return [Withheld(query, reason) for query in range(len(encoded))]
 
-    def _record(self, entry: Entry, encoded: EncodedTable) -> dict[str, Any]:
+    def _record(self, entry: Explanation, encoded: EncodedTable) -> dict[str, Any]:
         factual = {
             name: self._factual(encoded, j, entry.query) for j, name in enumerate(self._features)
         }

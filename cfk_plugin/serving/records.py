@@ -15,7 +15,7 @@ import pandas as pd
 from cfk_plugin.data.region import Interval, Part, json_value
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import AdapterError, CFKError, LedgerError, ModelError, quiet
-from cfk_plugin.release.results import Entry, Withheld
+from cfk_plugin.release.results import Explanation, Withheld
 
 if TYPE_CHECKING:
     from cfk_plugin.data.domain import Domain
@@ -72,7 +72,7 @@ def reason_of(failure: CFKError) -> str:
 
 
 def record_of(
-    entry: Entry,
+    entry: Explanation,
     factual: Mapping[str, Any] | None,
     names: Sequence[str],
     domains: Mapping[str, Domain],
@@ -96,7 +96,7 @@ def record_of(
 
 
 def _written(
-    entry: Entry,
+    entry: Explanation,
     factual: Mapping[str, Any] | None,
     names: Sequence[str],
     domains: Mapping[str, Domain],

@@ -20,7 +20,7 @@ from cfk_plugin.metrics.combinations import Plausibility, plausibility, region_p
 from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.exact import ExactProtector
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.results import Entry, GeneralizedCounterfactual
+from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
 from reproduction.prepare import SEED, AutoEncoder, Prepared, nice
 
 N_COMBINATIONS = 100
@@ -204,14 +204,14 @@ def fit_method(
         return anonymizer.fit(prepared.population, prepared.model, prepared.desired)
 
 
-def figures_of(entries: list[Entry]) -> pd.DataFrame:
+def figures_of(entries: list[Explanation]) -> pd.DataFrame:
     """Return the figures of explanations: a row each, NaN if it is withheld."""
     return pd.DataFrame(
         [_figures_of_entry(entry) for entry in entries], columns=list(FIGURES), dtype=float
     )
 
 
-def _figures_of_entry(entry: Entry) -> dict[str, float | None]:
+def _figures_of_entry(entry: Explanation) -> dict[str, float | None]:
     if not isinstance(entry, GeneralizedCounterfactual):
         return {}
     certificate = entry.certificate

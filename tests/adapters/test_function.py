@@ -150,7 +150,7 @@ def test_instance_based_is_what_the_explainer_says() -> None:
     assert source_of(copies).instance_based
 
 
-class Entry(SimpleNamespace):
+class Explanation(SimpleNamespace):
     def cells(self) -> dict[str, str]:
         return {"age": "20–30", "city": "{A, B}"}
 
@@ -158,7 +158,7 @@ class Entry(SimpleNamespace):
         return {"age": Interval(20, 30), "city": frozenset("AB")}
 
 
-class Single(Entry):
+class Single(Explanation):
     def cells(self) -> dict[str, str]:
         return {"age": "20", "city": "A"}
 
@@ -170,7 +170,9 @@ RELEASED = {"age": "20–30", "city": "{A, B}"}
 
 
 def test_native_answer_comes_back_in_its_own_container_and_single_values_in_their_type() -> None:
-    def restored(answer: Any, kind: type[Entry] = Entry, queries: Any = QUERIES[:2]) -> Any:
+    def restored(
+        answer: Any, kind: type[Explanation] = Explanation, queries: Any = QUERIES[:2]
+    ) -> Any:
         source = source_of(lambda rows: answer)
         batch, native, table = source.methods["__call__"](queries)
         assert len(batch.frame) == 2

@@ -117,7 +117,7 @@ BY_DISTANCE = {"change_cost": 0.0, "rounding": False}
 
 
 @dataclass
-class Entry:
+class Explanation:
     region: Region
     private: dict[str, Any]
     label: Any  # of the group's members, where any other outcome is desired
@@ -126,7 +126,7 @@ class Entry:
 
 def brute_force_entries(
     anonymizer: KAnonymizer, train: pd.DataFrame, model: Any, desired: Any
-) -> list[Entry]:
+) -> list[Explanation]:
     """Return what each group offers: private values of its members that the model is consistent
     with for k of them.
 
@@ -141,13 +141,15 @@ def brute_force_entries(
 
         def offered(
             region: Region, parts: pd.DataFrame, mine: Any = mine, side: Any = side
-        ) -> list[Entry]:
+        ) -> list[Explanation]:
             members, found = train[mine & [r == region for r in regions]], []
             for part in parts.drop_duplicates().to_dict("records"):
                 good = met(model, desired, side, members, part)
                 held = met(model, desired, side, combinations(region, train), part)
                 if good.sum() >= K and held.mean() >= PURE:
-                    found.append(Entry(region, part, side, ncp(region, anonymizer.population_)))
+                    found.append(
+                        Explanation(region, part, side, ncp(region, anonymizer.population_))
+                    )
             return found
 
         groups = {r for r, here in zip(regions, mine, strict=True) if here and r is not None}
@@ -218,9 +220,9 @@ def met(
 
 def plain_distance(
     query: Any,
-    entry: Entry,
+    entry: Explanation,
     train: pd.DataFrame,
-    entries: list[Entry],
+    entries: list[Explanation],
     change_cost: float = 0.0,
 ) -> float:
     """Return region and private values against a query, value by value; of these, entries have the
@@ -326,7 +328,7 @@ def test_an_answer_is_the_nearest_true_entry_or_nearer_and_true_wherever_an_entr
         assert isinstance(found, GeneralizedCounterfactual)
         behind = [e for e in distinct_parts if e.region == found.region]
         given, points = (
-            Entry(found.region, plain(found.released), None, behind[0].loss),
+            Explanation(found.region, plain(found.released), None, behind[0].loss),
             combinations(found.region, train),
         )
         assert any(
@@ -376,18 +378,18 @@ def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
                 if met(two, "yes", None, points, part).all():
                     distances.append(
                         plain_distance(
-                            query, Entry(region, part, None, loss[region]), train, entries
+                            query, Explanation(region, part, None, loss[region]), train, entries
                         )
                     )
         if distances:
-            given = Entry(found.region, plain(found.released), None, loss[found.region])
+            given = Explanation(found.region, plain(found.released), None, loss[found.region])
             distance = plain_distance(query, given, train, entries)
             assert distance <= min(distances) + 1e-9
             nearer += distance < min(distances) - 1e-9
     assert nearer
 
 
-def weakest_hold(region: Region, entries: list[Entry], train: pd.DataFrame) -> pd.DataFrame:
+def weakest_hold(region: Region, entries: list[Explanation], train: pd.DataFrame) -> pd.DataFrame:
     """Return the combinations of a region at which one of its entries with the fewest has the
     outcome.
     """
