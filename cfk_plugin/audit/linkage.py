@@ -14,7 +14,7 @@ import pandas as pd
 from cfk_plugin.audit.inversion import inversion, survivors
 from cfk_plugin.audit.result import AuditReport, AuditResult, checks, crowd_figures, mean, rate
 from cfk_plugin.audit.setting import (
-    Crowd,
+    CandidatePeople,
     Mask,
     Places,
     Release,
@@ -226,7 +226,7 @@ def uniqueness(setting: Setting) -> AuditResult:
     return setting.result("uniqueness", UNIQUENESS, chance, figures, control, baseline=anybody)
 
 
-def _holds(crowd: Crowd, release: Release, name: str) -> Mask:
+def _holds(crowd: CandidatePeople, release: Release, name: str) -> Mask:
     """Say for every row of a crowd whether it holds the released value of an attribute, or
     nearly.
     """
@@ -306,7 +306,7 @@ def _or_everybody(forced: Mask) -> Mask:
     return forced if forced.any() else np.ones(len(forced), dtype=bool)
 
 
-def forced_people(crowd: Crowd, release: Release, rows: Rows) -> Mask:
+def forced_people(crowd: CandidatePeople, release: Release, rows: Rows) -> Mask:
     """Say who of the people inside a region is alone on one of its borders."""
     population: Population = crowd.population
     forced = np.zeros(len(rows), dtype=bool)

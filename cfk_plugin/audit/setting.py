@@ -35,7 +35,7 @@ class AuditRows(HostOnly):
     )
 
 
-class Crowd(AuditRows):
+class CandidatePeople(AuditRows):
     """People who may be behind a release, in the terms of the population: the training rows, or a
     holdout.
     """
@@ -104,7 +104,7 @@ class Releases(AuditRows):
         self,
         entries: Sequence[Explanation],
         raw: pd.DataFrame,
-        crowd: Crowd,
+        crowd: CandidatePeople,
         *,
         shares_values: bool = False,
     ) -> None:
@@ -164,7 +164,7 @@ class Releases(AuditRows):
     def sizes(self) -> Rows:
         return np.array([r.k for r in self._items], dtype=np.int64)
 
-    def places(self, crowd: Crowd | None = None) -> Places:
+    def places(self, crowd: CandidatePeople | None = None) -> Places:
         """Return the distinct quasi-identifier combinations of the people inside each region."""
         chosen = self.crowd if crowd is None else crowd
         same = chosen is self.crowd
@@ -210,7 +210,7 @@ class Places(AuditRows):
     asked about once.
     """
 
-    def __init__(self, crowd: Crowd, rows: Sequence[Rows]) -> None:
+    def __init__(self, crowd: CandidatePeople, rows: Sequence[Rows]) -> None:
         self.crowd, self.rows = crowd, tuple(rows)
         which, first, self._spread, count = [], [], [], 0
         for i, inside in enumerate(self.rows):
@@ -339,14 +339,16 @@ class Setting(AuditRows):
         return self.anonymizer.transform(self.raw, self.factuals)
 
     @cached_property
-    def crowd(self) -> Crowd:
-        return Crowd(self.population, self.population)
+    def crowd(self) -> CandidatePeople:
+        return CandidatePeople(self.population, self.population)
 
     @cached_property
-    def outsiders(self) -> Crowd | None:
+    def outsiders(self) -> CandidatePeople | None:
         if self.holdout is None:
             return None
-        return Crowd(Population.from_frame(self.holdout, self.population.schema), self.population)
+        return CandidatePeople(
+            Population.from_frame(self.holdout, self.population.schema), self.population
+        )
 
     @cached_property
     def releases(self) -> Releases:
