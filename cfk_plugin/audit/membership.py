@@ -373,7 +373,7 @@ def _seen_of(
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Seen:
+class AttackView:
     """What an attacker sees of people: arrays of shape (n,), for shadows (n_shadows, n).
 
     Host side only.
@@ -394,7 +394,7 @@ class MembershipAttack:
     scenario: str
     explains: bool  # uses answers
     shadows: bool
-    scores: Callable[[Seen], Floats]
+    scores: Callable[[AttackView], Floats]
     # what is compared with people who got the desired outcome; None: people who did not are asked
     # about themselves
     reads: Literal["entries", "answers"] | None = None
@@ -485,7 +485,7 @@ def choose_attacks(names: Sequence[str] | None) -> dict[str, MembershipAttack]:
 
 def seen_by_attacker(
     parts: SampleParts, target: Found, shadows: list[Found], direction: Direction, seed: int
-) -> Seen:
+) -> AttackView:
     """Combine the answers of target and shadows, members first."""
     outcome = together(parts, target["members"], target["others"]).y
     stacked = {
@@ -496,7 +496,7 @@ def seen_by_attacker(
         )
         for name in ("distance", "found", "confidence")
     }
-    return Seen(target, stacked, outcome, direction, seed)
+    return AttackView(target, stacked, outcome, direction, seed)
 
 
 def shared_figures(
@@ -511,7 +511,7 @@ def shared_figures(
 
 
 def measure(
-    name: str, attack: MembershipAttack, seen: Seen, shared: dict[str, float]
+    name: str, attack: MembershipAttack, seen: AttackView, shared: dict[str, float]
 ) -> tuple[AuditResult, Curve]:
     scores = attack.scores(seen)
     side = "members" if attack.reads is None else "accepted_members"
@@ -550,7 +550,7 @@ def _control(others: Floats, seed: int) -> Rate:
     return measure_roc(first, second, seed).auc
 
 
-def _unanswered(seen: Seen, members: int, shadows: bool) -> dict[str, float]:
+def _unanswered(seen: AttackView, members: int, shadows: bool) -> dict[str, float]:
     """Return the shares without an answer, and what that fact alone reveals."""
     inside, outside = seen.target["found"][:members], seen.target["found"][members:]
     alone = measure_roc(inside.astype(float), outside.astype(float), seen.seed).auc
