@@ -21,8 +21,8 @@ from cfk_plugin.audit.setting import AuditRows
 from cfk_plugin.audit.targets import (
     Answers,
     AuditRun,
+    Checkpoints,
     Found,
-    Kept,
     Piece,
     Sample,
     Target,
@@ -508,7 +508,7 @@ def attribute_inference(
     private: Sequence[str] | None = None,
     seed: int = 0,
     n_jobs: int = 1,
-    kept: Kept | None = None,
+    kept: Checkpoints | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
     """Attack private attributes of people in the training table through answers that fit their

@@ -21,9 +21,9 @@ from threadpoolctl import ThreadpoolController
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, rate
 from cfk_plugin.audit.targets import (
     AuditRun,
+    Checkpoints,
     Floats,
     Found,
-    Kept,
     KnownArchitecture,
     Mask,
     Piece,
@@ -440,7 +440,7 @@ def extraction(
     held_out: int = 2000,
     seed: int = 0,
     n_jobs: int = 1,
-    kept: Kept | None = None,
+    kept: Checkpoints | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
     """Copy a model from its outcomes and counterfactuals, and measure what the counterfactuals add.

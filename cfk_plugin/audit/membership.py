@@ -37,9 +37,9 @@ from cfk_plugin.audit.scenario import plain_values
 from cfk_plugin.audit.targets import (
     Answers,
     AuditRun,
+    Checkpoints,
     Floats,
     Found,
-    Kept,
     Mask,
     Piece,
     Publishing,
@@ -685,7 +685,7 @@ def membership(
     relation: Relation = "add-remove",
     seed: int = 0,
     n_jobs: int = 1,
-    kept: Kept | None = None,
+    kept: Checkpoints | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
     """Attack a service by asking who is in its training table.

@@ -23,8 +23,8 @@ from cfk_plugin.audit.surrogate import (
 )
 from cfk_plugin.audit.targets import (
     DESIRED,
+    Checkpoints,
     ExplainerFactory,
-    Kept,
     ProtectedOwner,
     Sample,
     Target,
@@ -167,7 +167,7 @@ class Audit(ABC):
 
     @abstractmethod
     def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Kept | None, progress: Progress | None
+        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
     ) -> Report:
         """Attack the owner of the task."""
 
@@ -210,7 +210,7 @@ class LinkageAudit(Audit):
         task: AuditTask,
         *,
         n_jobs: int,  # noqa: ARG002 - one training, in this process
-        kept: Kept | None,  # noqa: ARG002 - takes seconds, so nothing is kept
+        kept: Checkpoints | None,  # noqa: ARG002 - takes seconds, so nothing is kept
         progress: Progress | None,
     ) -> Report:
         """Train once, let people outside of the table ask, and link the answers to the table."""
@@ -274,7 +274,7 @@ class AttributeInferenceAudit(Audit):
         return told + _shortage(n, task.size.explanations, "explanations")
 
     def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Kept | None, progress: Progress | None
+        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
     ) -> Report:
         return attribute_inference(
             task.owner,
@@ -306,7 +306,7 @@ class MembershipAudit(Audit):
         return told + _shortage(n, task.size.attacked, "members")
 
     def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Kept | None, progress: Progress | None
+        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
     ) -> Report:
         return membership(
             task.owner,
@@ -342,7 +342,7 @@ class ExtractionAudit(Audit):
         return told
 
     def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Kept | None, progress: Progress | None
+        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
     ) -> Report:
         return extraction(
             task.owner,
@@ -378,7 +378,7 @@ class MembershipSurrogateAudit(SurrogateAudit):
     """Who is in the training table, by asking the copy."""
 
     def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Kept | None, progress: Progress | None
+        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
     ) -> Report:
         return membership_through_surrogate(
             task.owner,
@@ -406,7 +406,7 @@ class AttributeSurrogateAudit(SurrogateAudit):
         values_of(task.crowd.X[task.scope.attribute].take(known))
 
     def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Kept | None, progress: Progress | None
+        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
     ) -> Report:
         if task.scope.attribute is None:
             raise InputError(f"attribute_surrogate: {self.requirement}")
@@ -539,7 +539,7 @@ def run_audits(
     selection: AuditSelection,
     *,
     n_jobs: int = 1,
-    kept: Kept | None = None,
+    kept: Checkpoints | None = None,
     progress: Progress | None = None,
 ) -> Iterator[FinishedAudit]:
     """Run the selected audits one after the other, and yield each report when it is finished.

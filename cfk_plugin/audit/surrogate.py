@@ -33,9 +33,9 @@ from cfk_plugin.audit.extraction import (
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, Roc, measure_roc, rate
 from cfk_plugin.audit.targets import (
     AuditRun,
+    Checkpoints,
     Floats,
     Found,
-    Kept,
     Mask,
     Piece,
     Rows,
@@ -278,7 +278,7 @@ def membership_through_surrogate(
     attacked: int = 2000,
     seed: int = 0,
     n_jobs: int = 1,
-    kept: Kept | None = None,
+    kept: Checkpoints | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
     """Tell people of the training table from others by a surrogate's predictions.
@@ -518,7 +518,7 @@ def attribute_inference_through_surrogate(
     attacked: int = 2000,
     seed: int = 0,
     n_jobs: int = 1,
-    kept: Kept | None = None,
+    kept: Checkpoints | None = None,
     progress: Progress | None = None,
 ) -> AttackReport:
     """Guess an attribute of people in the training table from a surrogate's predictions for each of

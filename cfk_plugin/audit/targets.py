@@ -629,7 +629,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Checkpoints:
     """Results of pieces in a folder, one file each.
 
     They score people, so the folder stays with the data holder.
@@ -669,7 +669,7 @@ class AuditRun:
         owner: Target,
         seed: int,
         n_jobs: int,
-        kept: Kept | None,
+        kept: Checkpoints | None,
         progress: Progress | None,
         total: int,
     ) -> None:

@@ -439,7 +439,7 @@ def audit_suite(
     """
     import cfk_plugin._files as files
     from cfk_plugin.audit.suite import AUDITS, SIZES, Scope, run_audits, select_audits
-    from cfk_plugin.audit.targets import Kept, Sample, check_n_jobs, full_depth_forest
+    from cfk_plugin.audit.targets import Checkpoints, Sample, check_n_jobs, full_depth_forest
 
     files.check_report(place.output)
     audits = opt.names("--only", only, AUDITS)
@@ -480,7 +480,7 @@ def audit_suite(
             settings["objective"] = objective
         # Kept results are found by the owner's name alone, so other settings get a folder of their
         # own.
-        kept = Kept(keep / _fingerprint(schema, settings, policy, k, epsilon))
+        kept = Checkpoints(keep / _fingerprint(schema, settings, policy, k, epsilon))
     finished = []
     with files.progress_bar("attacking", console(stderr=True)) as progress:
         for done in run_audits(selection, n_jobs=jobs, kept=kept, progress=progress):

@@ -52,10 +52,10 @@ COLUMNS = {
 # figures of a method on a table with a model, by their name in the JSON
 Figures = dict[str, Any]
 # all of them, by "table model method"
-Kept = dict[str, Figures]
+Checkpoints = dict[str, Figures]
 
 
-def of_tables(kept: Kept, model: str, method: str) -> list[Figures]:
+def of_tables(kept: Checkpoints, model: str, method: str) -> list[Figures]:
     """Return a method's figures on the tables for which they are known, in the tables' order."""
     names = [f"{table} {model} {method}" for table in TABLES]
     return [kept[name] for name in names if name in kept]
@@ -86,7 +86,7 @@ def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
     return lines + [f"| {' | '.join(row)} |" for row in rows]
 
 
-def table(kept: Kept) -> list[str]:
+def table(kept: Checkpoints) -> list[str]:
     """Return the table of the page: survival for each kind of model, and distance with forests."""
     rows = []
     for method, title in METHODS.items():
@@ -95,7 +95,7 @@ def table(kept: Kept) -> list[str]:
     return markdown(["answers", *MODELS.values(), "distance (forest)"], rows)
 
 
-def render(page: str, kept: Kept) -> str:
+def render(page: str, kept: Checkpoints) -> str:
     """Return the page with its table between ``<!-- survival -->`` and ``<!-- end -->``."""
     before, _, rest = page.partition("<!-- survival -->\n")
     after = rest.partition("<!-- end -->")[2]
@@ -103,7 +103,7 @@ def render(page: str, kept: Kept) -> str:
     return f"{before}<!-- survival -->\n\n{content}\n\n<!-- end -->{after}"
 
 
-def render_csv(kept: Kept) -> str:
+def render_csv(kept: Checkpoints) -> str:
     """Return every figure as CSV, one row for each table, kind of model and method."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")

@@ -30,7 +30,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.audit.attribute_inference import attribute_inference
 from cfk_plugin.audit.result import AttackReport
-from cfk_plugin.audit.targets import Answers, Kept, Sample
+from cfk_plugin.audit.targets import Answers, Checkpoints, Sample
 from cfk_plugin.errors import InputError
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 
@@ -359,7 +359,7 @@ def test_no_value_of_a_person_leaves(tmp_path: Path, mlflow_store: str) -> None:
     sample.X["ill"] = [f"CANARY-{i:03d}" for i in range(120)]
     sample.X["town"] = [f"CANARY-{i // 3:03d}" for i in range(120)]
     sample.X["pay (€)"] = sample.X.pop("pay") * 1_000_003 + 7
-    report = attack(rows, sample, kept=Kept(tmp_path))
+    report = attack(rows, sample, kept=Checkpoints(tmp_path))
     assert report[LINKAGE].figures["people_guessed"] > 0
     written = report.to_json() + repr(report) + str(report.to_frame().to_dict())
     written += "".join(

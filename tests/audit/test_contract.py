@@ -22,7 +22,7 @@ from cfk_plugin.audit.surrogate import (
     attribute_inference_through_surrogate,
     membership_through_surrogate,
 )
-from cfk_plugin.audit.targets import Kept, Sample
+from cfk_plugin.audit.targets import Checkpoints, Sample
 from cfk_plugin.errors import InputError
 from copied_owners import IslandOwner, RememberingOwner, noisy_people
 
@@ -79,7 +79,7 @@ def test_a_report_holds_no_value_is_repeatable_and_goes_on_where_it_was_stopped(
     name: str, tmp_path: Path
 ) -> None:
     audit, pieces, trainings = AUDITS[name]
-    owner, kept, told = Counted(), Kept(tmp_path), []
+    owner, kept, told = Counted(), Checkpoints(tmp_path), []
     report = audit(owner, people(), kept=kept, progress=lambda *done: told.append(done))
     first = plain(report)
     assert report.subject == "remembering"

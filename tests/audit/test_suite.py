@@ -25,7 +25,7 @@ from cfk_plugin.audit.suite import (
     run_audits,
     select_audits,
 )
-from cfk_plugin.audit.targets import Answers, Kept, ProtectedOwner, Sample, Target
+from cfk_plugin.audit.targets import Answers, Checkpoints, ProtectedOwner, Sample, Target
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
 
@@ -294,7 +294,7 @@ def test_a_stopped_audit_keeps_what_it_did_and_takes_no_broken_file_for_a_result
     tmp_path: Path,
 ) -> None:
     people = sample_of(4_000)
-    kept = Kept(tmp_path)
+    kept = Checkpoints(tmp_path)
 
     def run(owner: Refuser) -> Any:
         progress: list[tuple[int, int]] = []

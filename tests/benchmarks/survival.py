@@ -259,7 +259,7 @@ def row_of(name: str, kind: str, method: str, figures: Figures) -> str:
     )
 
 
-class Kept:
+class Checkpoints:
     """Figures that a JSON file holds, by table, model and method.
 
     The file is read again before it is written, so that two runs may share it.
@@ -304,7 +304,7 @@ def main() -> None:
         again=0,
     )
     warnings.simplefilter("ignore")
-    kept = Kept(options.json)
+    kept = Checkpoints(options.json)
     print(heading(*HEAD), flush=True)
     for table in options.tables:
         for kind in options.models:

@@ -13,7 +13,7 @@ import pytest
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.region import Part, part_contains
-from survival import Kept, Trial, measure, trial
+from survival import Checkpoints, Trial, measure, trial
 
 CITIES = ["Antwerp", "Brussels", "Ghent"]
 WHOLE_NUMBERS = range(101)  # all that a column of the table may hold
@@ -108,8 +108,8 @@ def test_models_that_choose_are_not_those_that_judge(one: Trial) -> None:
 def test_figures_are_kept_once_for_each_method(one: Trial, tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     figures = measure(one, "nearest")
-    Kept(str(path)).add("loans logistic nearest", figures)
-    kept = Kept(str(path))
+    Checkpoints(str(path)).add("loans logistic nearest", figures)
+    kept = Checkpoints(str(path))
     assert kept.has("loans logistic nearest")
     assert not kept.has("loans logistic margin-0")
     assert json.loads(path.read_text("utf-8"))["loans logistic nearest"]["people"] == 15
