@@ -23,7 +23,7 @@ from cfk_plugin.audit.targets import (
     AuditRun,
     Checkpoints,
     Found,
-    Piece,
+    Job,
     Sample,
     Target,
     TrainedTarget,
@@ -557,7 +557,7 @@ def attribute_inference(
     key = (
         f"attribute inference through linkage: {owner.name}, {setup}, sample {sample.fingerprint()}"
     )
-    (found,) = audit.run([Piece(key, partial(attack, owner, sample, setup))])
+    (found,) = audit.run([Job(key, partial(attack, owner, sample, setup))])
     settings: dict[str, str | int | float | bool] = {
         "n_train": setup.n_train,
         "queries": queries,

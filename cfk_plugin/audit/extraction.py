@@ -24,9 +24,9 @@ from cfk_plugin.audit.targets import (
     Checkpoints,
     Floats,
     Found,
+    Job,
     KnownArchitecture,
     Mask,
-    Piece,
     Rows,
     Sample,
     Target,
@@ -483,7 +483,7 @@ def extraction(
     sizes, left_out = sizes_that_fit(queries, len(everybody(sets[1:])))
     kinds = architectures(owner, known, unknown)
     task = ExtractionTask(owner, sample, sets, sizes, kinds, held_out, seed)
-    draws = audit.run([Piece(task.key(at), partial(task.draw, at)) for at in range(repeats)])
+    draws = audit.run([Job(task.key(at), partial(task.draw, at)) for at in range(repeats)])
     settings: dict[str, str | int | float | bool] = {
         "people": len(sample),
         "trained_on": len(sets[0].members),

@@ -40,8 +40,8 @@ from cfk_plugin.audit.targets import (
     Checkpoints,
     Floats,
     Found,
+    Job,
     Mask,
-    Piece,
     Publishing,
     Rows,
     Sample,
@@ -760,7 +760,7 @@ def membership(
     )
     (target,) = audit.run(
         [
-            Piece(
+            Job(
                 f"{key} target {reads}",
                 partial(ask_target, owner, parts, attacked, asked, reads, seed),
             )
@@ -769,7 +769,7 @@ def membership(
     queries = together(parts, target["members"], target["others"]).X
     shadows = audit.run(
         [
-            Piece(
+            Job(
                 f"{key} shadow {shadow}",
                 partial(ask_shadow, owner, parts, queries, asked, shadow, seed),
             )

@@ -36,8 +36,8 @@ from cfk_plugin.audit.targets import (
     Checkpoints,
     Floats,
     Found,
+    Job,
     Mask,
-    Piece,
     Rows,
     Sample,
     Target,
@@ -104,12 +104,12 @@ class Extracted:
             "layers": ", ".join(map(str, self.layers)),
         }
 
-    def pieces(self, attack: str, profile: Profile) -> list[Piece]:
+    def pieces(self, attack: str, profile: Profile) -> list[Job]:
         """Return one piece for the owner's model and one for each shadow model."""
         table = self.sample.fingerprint()
         settings = f"{self.queries}:{self.attacked}:{self.seed}:{describe(self.architecture)}"
         return [
-            Piece(
+            Job(
                 f"{attack}:{self.owner.name}:{table}:{settings}:set={at}",
                 partial(self.measured, at, profile),
             )
@@ -158,12 +158,12 @@ class Extracted:
 def vote(
     audit: AuditRun,
     extracted: Extracted,
-    first: Sequence[Piece],
+    first: Sequence[Job],
     learner: Callable[[int], Callable[[], Found]],
 ) -> Found:
     """Train a network on every shadow, and return their mean prediction for the owner's people."""
     settings = f"{extracted.outcome_known}:{extracted.layers}"
-    votes = audit.run([Piece(f"{first[at].key}:{settings}", learner(at)) for at in range(1, SETS)])
+    votes = audit.run([Job(f"{first[at].key}:{settings}", learner(at)) for at in range(1, SETS)])
     return {name: np.mean([each[name] for each in votes], axis=0) for name in votes[0]}
 
 

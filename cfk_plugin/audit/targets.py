@@ -623,7 +623,7 @@ Found = Mapping[str, NDArray[Any]]
 """What a piece found: arrays of numbers by name, such as distances, scores, counts; never a row."""
 
 
-class Piece(NamedTuple):
+class Job(NamedTuple):
     key: str
     call: Callable[[], Found]
 
@@ -680,7 +680,7 @@ class AuditRun:
         self._n_jobs, self._kept, self._progress = n_jobs, kept, progress or (lambda *_: None)
         self._done, self._total = 0, total
 
-    def run(self, pieces: Sequence[Piece]) -> list[Found]:
+    def run(self, pieces: Sequence[Job]) -> list[Found]:
         """Run the pieces that were not kept, and return all results in order."""
         if len({piece.key for piece in pieces}) != len(pieces):
             raise InputError("two pieces of a run have the same key")
@@ -696,7 +696,7 @@ class AuditRun:
         self._done += len(pieces)
         return [found[piece.key] for piece in pieces]
 
-    def _run(self, pieces: Sequence[Piece]) -> Iterable[tuple[str, Found]]:
+    def _run(self, pieces: Sequence[Job]) -> Iterable[tuple[str, Found]]:
         if self._n_jobs == 1 or len(pieces) < 2:
             return map(_call, pieces)
         # Large arguments, which are rows, would be passed to processes by way of the disk.
@@ -726,7 +726,7 @@ class AuditRun:
         )
 
 
-def _call(piece: Piece) -> tuple[str, Found]:
+def _call(piece: Job) -> tuple[str, Found]:
     return piece.key, piece.call()
 
 
