@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cfk_plugin.audit.result import AuditResult, crowd_figures, mean
 from cfk_plugin.audit.setting import (
+    DistinctRecords,
     Mask,
-    Places,
     Setting,
     regions_of,
     simulation_seed,
@@ -163,7 +163,7 @@ def _per_person(
     return np.concatenate([np.empty(0, dtype=np.int64), *counts])
 
 
-def _same_region(setting: Setting, places: Places, rerun: Rerun) -> list[Mask]:
+def _same_region(setting: Setting, places: DistinctRecords, rerun: Rerun) -> list[Mask]:
     """Say for every candidate whether the algorithm maps their record to the region that they are
     in.
     """
@@ -177,7 +177,7 @@ def _same_region(setting: Setting, places: Places, rerun: Rerun) -> list[Mask]:
 
 
 def _records(
-    setting: Setting, places: Places, rerun: Rerun
+    setting: Setting, places: DistinctRecords, rerun: Rerun
 ) -> tuple[list[Region], pd.DataFrame, Callable[[NDArray[Any]], list[NDArray[Any]]]]:
     """Return the records to run, the region that each should get, and a function from answers to
     rows.

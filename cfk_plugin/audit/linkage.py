@@ -15,8 +15,8 @@ from cfk_plugin.audit.inversion import inversion, survivors
 from cfk_plugin.audit.result import AuditReport, AuditResult, checks, crowd_figures, mean, rate
 from cfk_plugin.audit.setting import (
     CandidatePeople,
+    DistinctRecords,
     Mask,
-    Places,
     Release,
     Releases,
     Rows,
@@ -291,7 +291,7 @@ def downcoding(setting: Setting) -> AuditResult:
         **_against_inversion(setting, chance),
     }
 
-    def forced_outside(places: Places) -> list[Mask]:
+    def forced_outside(places: DistinctRecords) -> list[Mask]:
         pairs = zip(releases, places.rows, strict=True)
         return [
             _or_everybody(forced_people(places.crowd, release, rows)) for release, rows in pairs

@@ -164,11 +164,11 @@ class Releases(AuditRows):
     def sizes(self) -> Rows:
         return np.array([r.k for r in self._items], dtype=np.int64)
 
-    def places(self, crowd: CandidatePeople | None = None) -> Places:
+    def places(self, crowd: CandidatePeople | None = None) -> DistinctRecords:
         """Return the distinct quasi-identifier combinations of the people inside each region."""
         chosen = self.crowd if crowd is None else crowd
         same = chosen is self.crowd
-        return Places(
+        return DistinctRecords(
             chosen, tuple(r.rows if same else chosen.people.members(r.region) for r in self._items)
         )
 
@@ -182,7 +182,9 @@ class Releases(AuditRows):
                 chances.append(1.0 / self.crowd.people.people(rows) if hit else 0.0)
         return np.array(chances)
 
-    def coincidence(self, places: Places, survivors: Sequence[Mask]) -> NDArray[np.float64]:
+    def coincidence(
+        self, places: DistinctRecords, survivors: Sequence[Mask]
+    ) -> NDArray[np.float64]:
         """Return the chance that a survivor outside of the table carries the released values; see
         `found`.
         """
@@ -205,7 +207,7 @@ class Releases(AuditRows):
         return [np.ones(len(r.rows), dtype=bool) for r in self._items]
 
 
-class Places(AuditRows):
+class DistinctRecords(AuditRows):
     """Distinct quasi-identifier combinations of the people inside each region, so that each is
     asked about once.
     """
@@ -360,7 +362,7 @@ class Setting(AuditRows):
         return Releases(list(explanations), self.raw, self.crowd, shares_values=shares_values)
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> DistinctRecords:
         """The people inside the released regions, by distinct quasi-identifiers."""
         return self.releases.places()
 
@@ -411,7 +413,7 @@ class Setting(AuditRows):
         ]
         return np.concatenate([np.empty(0, dtype=object), *parts])
 
-    def desired(self, places: Places, releases: Releases) -> Mask:
+    def desired(self, places: DistinctRecords, releases: Releases) -> Mask:
         """Say for every place whether the released values would be desired there."""
         if not len(places):
             return np.zeros(0, dtype=bool)
@@ -435,7 +437,7 @@ class Setting(AuditRows):
         )
         return goal.judge(factual, own)
 
-    def control(self, survivors: Callable[[Places], list[Mask]]) -> Rate | None:
+    def control(self, survivors: Callable[[DistinctRecords], list[Mask]]) -> Rate | None:
         """Attack people of the holdout as well: a hit carries the released values by
         coincidence.
         """
