@@ -98,7 +98,7 @@ def unit_of(name: str) -> Unit:
 
 
 @dataclass(slots=True)
-class Control:
+class DisclosureControl:
     """Turns exact amounts into what an edition may show."""
 
     edition: Edition
@@ -388,7 +388,7 @@ _OF_FEW = ("tpr_at_", "few_")
 """Prefixes of figures that are shares of few people, however many were attacked."""
 
 
-def shown_attack(attack: Attack, control: Control) -> Attack:
+def shown_attack(attack: Attack, control: DisclosureControl) -> Attack:
     """Hide in the external edition how many people an attack found, and of how many: only its rate
     is shown.
     """
@@ -408,7 +408,7 @@ def shown_attack(attack: Attack, control: Control) -> Attack:
 
 
 def _shown_figure(
-    name: str, amount: Amount, attack: Attack, control: Control, place: str
+    name: str, amount: Amount, attack: Attack, control: DisclosureControl, place: str
 ) -> Amount:
     if amount.value is None:
         return amount
@@ -470,7 +470,7 @@ class _Roc(NamedTuple):
         return NOT_MEASURED if value is None else Amount(value=value, low=low, high=high)
 
 
-def roc_curves(found: Sequence[Audited], control: Control) -> tuple[Distribution, ...]:
+def roc_curves(found: Sequence[Audited], control: DisclosureControl) -> tuple[Distribution, ...]:
     """Return the curves of judged attacks as ``roc``, ``roc-2``, …; externally in steps of 11
     people, without few.
     """
@@ -498,7 +498,9 @@ def _roc(found: Audited) -> _Roc | None:
     return _Roc(attack, curve["fpr"], curve["tpr"], bounds)
 
 
-def _distribution(name: str, curves: Sequence[_Roc], control: Control) -> Distribution | None:
+def _distribution(
+    name: str, curves: Sequence[_Roc], control: DisclosureControl
+) -> Distribution | None:
     least = min(curve.least for curve in curves)
     rates = {
         rate: [_shown(curve, rate, control) for curve in curves]
@@ -536,7 +538,7 @@ def _distribution(name: str, curves: Sequence[_Roc], control: Control) -> Distri
     )
 
 
-def _shown(curve: _Roc, rate: float, control: Control) -> Amount:
+def _shown(curve: _Roc, rate: float, control: DisclosureControl) -> Amount:
     """Return the share of members found at a rate of false alarms, as far as the edition may show
     it.
     """

@@ -14,7 +14,7 @@ import pandas as pd
 
 from cfk_plugin.metrics.intervals import POOLED, GroupGap, bootstrap, group_gap, wilson
 from cfk_plugin.report.data import LEAST, Amount, Distribution, Group, Metric
-from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, Control, roc_curves
+from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, DisclosureControl, roc_curves
 from cfk_plugin.report.runs import needs_no_change
 
 if TYPE_CHECKING:
@@ -395,7 +395,7 @@ def distributions(
     evidence: Evidence,
     pooled: Pooled,
     audited: tuple[Audited, ...],
-    control: Control,
+    control: DisclosureControl,
     floor: float | None,
 ) -> tuple[Distribution, ...]:
     found: list[Distribution | None] = []
@@ -406,7 +406,7 @@ def distributions(
     return (*(each for each in found if each is not None), *roc_curves(audited, control))
 
 
-def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution:
+def _sizes(evidence: Evidence, pooled: Pooled, control: DisclosureControl) -> Distribution:
     """Class sizes of people before protection, and of releases after it, in bins of k."""
     k = pooled.k or 1
     edges = [1, k, 2 * k, 5 * k, 10 * k]
@@ -441,7 +441,7 @@ def _sizes(evidence: Evidence, pooled: Pooled, control: Control) -> Distribution
     return Distribution(id="class_sizes", section=5, labels=tuple(labels), series=series, note=note)
 
 
-def _shown_share(part: int, n: int, control: Control, place: str) -> Amount:
+def _shown_share(part: int, n: int, control: DisclosureControl, place: str) -> Amount:
     """Return the share of some explanations as the edition may show it, without its interval."""
     exact = _share(place, part, n, RISK).amount
     shown = control.amount(exact, "share_of_requests", place)
@@ -490,7 +490,7 @@ def _joint(counts: list[int | str], people: int) -> Amount:
     return Amount(value=round(sum(count for count in counts if isinstance(count, int)) / people, 3))
 
 
-def _risk(pooled: Pooled, control: Control) -> Distribution:
+def _risk(pooled: Pooled, control: DisclosureControl) -> Distribution:
     """Share of releases with a prosecutor risk above each of several thresholds."""
     risk, k = 1 / pooled.values("k"), pooled.k or 1
     at = sorted({*_RISKS, 1 / k}, reverse=True)
@@ -507,7 +507,7 @@ def _risk(pooled: Pooled, control: Control) -> Distribution:
     )
 
 
-def _ncp(pooled: Pooled, control: Control) -> Distribution | None:
+def _ncp(pooled: Pooled, control: DisclosureControl) -> Distribution | None:
     """Mean loss of each attribute, largest first."""
     columns = [str(name) for name in pooled.regions if str(name).startswith(NCP_OF)]
     amounts = {}
@@ -525,7 +525,9 @@ def _ncp(pooled: Pooled, control: Control) -> Distribution | None:
     return Distribution(id="ncp_by_attribute", section=8, labels=tuple(order), series=series)
 
 
-def _pureness(pooled: Pooled, control: Control, floor: float | None) -> Distribution | None:
+def _pureness(
+    pooled: Pooled, control: DisclosureControl, floor: float | None
+) -> Distribution | None:
     """Pureness of all releases, sorted, at percentiles; each with its interval."""
     rows = (
         pooled.regions[["pureness", "pureness_low", "pureness_high"]]
@@ -605,7 +607,7 @@ def _logged(found: Mapping[str, Any] | None) -> Amount:
     return Amount(value=known.get("value"), low=known.get("low"), high=known.get("high"))
 
 
-def _intersection(audited: tuple[Audited, ...], control: Control) -> Distribution | None:
+def _intersection(audited: tuple[Audited, ...], control: DisclosureControl) -> Distribution | None:
     """People who are left after several releases for one record."""
     attack = next((found.attack for found in audited if found.attack.id == "intersection"), None)
     left = {f"{turn}": attack.figure(f"k_after_{turn}_min") for turn in _TURNS} if attack else {}

@@ -34,7 +34,7 @@ from cfk_plugin.report.data import (
 )
 from cfk_plugin.report.disclosure import (
     HIDDEN,
-    Control,
+    DisclosureControl,
     Kind,
     as_supported,
     in_steps,
@@ -404,7 +404,7 @@ def _computed(
         audited=runs.audited(evidence),
         n_open_questions=len(open_questions(inputs)),
     )
-    control = Control(edition, pooled.k)
+    control = DisclosureControl(edition, pooled.k)
     # first, as it decides whether the number of releases may show anywhere
     released = _releases(case, control)
     checks = tuple(_check(line, control) for line in judged(case))
@@ -454,7 +454,11 @@ def _computed(
 
 
 def _head(
-    case: JudgedCase, control: Control, found: Verdict, uncovered: tuple[str, ...], command: str
+    case: JudgedCase,
+    control: DisclosureControl,
+    found: Verdict,
+    uncovered: tuple[str, ...],
+    command: str,
 ) -> ReportHead:
     evidence, pooled, inputs = case.evidence, case.pooled, case.inputs
     times = pooled.rows["timestamp"] if "timestamp" in pooled.rows and len(pooled) else None
@@ -486,7 +490,7 @@ def _head(
     }
 
 
-def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
+def _releases(case: JudgedCase, control: DisclosureControl) -> ReleaseCounts:
     """Describe what was asked for, and what became of it."""
     # These add up to all requests: with a small one, a second one is hidden.
     parts = {
@@ -537,7 +541,7 @@ def _releases(case: JudgedCase, control: Control) -> ReleaseCounts:
 
 
 def _metrics(
-    found: Mapping[str, Metric], released: Mapping[str, Any], control: Control
+    found: Mapping[str, Metric], released: Mapping[str, Any], control: DisclosureControl
 ) -> tuple[Metric, ...]:
     """Return the figures as they may be shown; counts as in `released`, where one may hide
     another.
@@ -556,14 +560,14 @@ def _metrics(
     )
 
 
-def _check(line: Line, control: Control) -> CheckResult:
+def _check(line: Line, control: DisclosureControl) -> CheckResult:
     measured = control.amount(line.check.measured, line.kind, f"checks.{line.check.id}")
     return replace(
         line.check, measured=measured, evidence=() if control.external else line.check.evidence
     )
 
 
-def _group(group: Group, control: Control) -> Group:
+def _group(group: Group, control: DisclosureControl) -> Group:
     """Hide in the external edition what reveals class sizes or single explanations; small groups
     are already pooled.
     """
@@ -584,7 +588,7 @@ def _group(group: Group, control: Control) -> Group:
 _KIND_OF_GROUP: Mapping[str, Kind] = {"k": "class_size", "withheld": "share_of_requests"}
 
 
-def _runs(evidence: Evidence, pooled: Pooled, control: Control) -> tuple[RunLine, ...]:
+def _runs(evidence: Evidence, pooled: Pooled, control: DisclosureControl) -> tuple[RunLine, ...]:
     """List the runs; in the external edition none."""
     if control.external:
         return ()
@@ -603,7 +607,7 @@ def _runs(evidence: Evidence, pooled: Pooled, control: Control) -> tuple[RunLine
     )
 
 
-def _certificates(pooled: Pooled, control: Control) -> tuple[CertificateLine, ...]:
+def _certificates(pooled: Pooled, control: DisclosureControl) -> tuple[CertificateLine, ...]:
     """List the releases with the fewest people and the lowest pureness; in the external edition
     none.
     """
@@ -624,7 +628,7 @@ def _certificates(pooled: Pooled, control: Control) -> tuple[CertificateLine, ..
     )
 
 
-def _picture(pooled: Pooled, control: Control) -> ShownRelease | None:
+def _picture(pooled: Pooled, control: DisclosureControl) -> ShownRelease | None:
     """Return the release of median information loss: only widths and people; externally in steps of
     5 %.
     """

@@ -35,7 +35,7 @@ from cfk_plugin.report.data import (
     Status,
     load,
 )
-from cfk_plugin.report.disclosure import Control, kind_of
+from cfk_plugin.report.disclosure import DisclosureControl, kind_of
 from cfk_plugin.report.inputs import Asked
 from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
 
@@ -413,7 +413,7 @@ def of_milliseconds(value: int | None) -> str | None:
 
 
 def population_summary(
-    evidence: Evidence, figures: Mapping[str, Metric], control: Control
+    evidence: Evidence, figures: Mapping[str, Metric], control: DisclosureControl
 ) -> PopulationSummary:
     """Describe the population before protection, in bands."""
     facts = evidence.latest("population")
@@ -443,7 +443,7 @@ def _people(count: int | str | None) -> Amount:
     return Amount(band=count) if isinstance(count, str) else Amount(value=count)
 
 
-def columns(evidence: Evidence, control: Control) -> tuple[Column, ...]:
+def columns(evidence: Evidence, control: DisclosureControl) -> tuple[Column, ...]:
     """Describe the attributes: roles and kinds as declared, numbers of distinct values in bands."""
     return tuple(
         {
@@ -465,7 +465,7 @@ def columns(evidence: Evidence, control: Control) -> tuple[Column, ...]:
 def policy_summary(
     pooled: Pooled,
     asked: Mapping[str, Asked],
-    control: Control,
+    control: DisclosureControl,
     guarantees: Collection[str],
     preset: str | None,
 ) -> Policies:
@@ -508,7 +508,7 @@ def _withholds(run: RunEvidence) -> bool:
     )
 
 
-def _policies(pooled: Pooled, control: Control) -> tuple[PolicyInForce, ...]:
+def _policies(pooled: Pooled, control: DisclosureControl) -> tuple[PolicyInForce, ...]:
     times = (
         pooled.rows["timestamp"]
         if "timestamp" in pooled.rows
