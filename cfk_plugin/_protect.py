@@ -30,7 +30,7 @@ from cfk_plugin.errors import (
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.compiled import KERNELS
-from cfk_plugin.protection.exact import ExactProtector
+from cfk_plugin.protection.lookup.exact import ExactProtector
 from cfk_plugin.records.logger import logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import distinct_rows

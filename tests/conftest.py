@@ -77,7 +77,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """
     with pytest.MonkeyPatch.context() as patch:
         if not any(item.get_closest_marker(name) for name in ("full_search", "slow")):
-            patch.setattr("cfk_plugin.protection.groups._WORK", {"balanced": (300, 0, 1e6)})
+            patch.setattr(
+                "cfk_plugin.protection.partition.microaggregation._WORK",
+                {"balanced": (300, 0, 1e6)},
+            )
         return (yield)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_plugin.data.population import Population
-    from cfk_plugin.protection.groups import Effort
+    from cfk_plugin.protection.partition.microaggregation import Effort
     from cfk_plugin.release.explanations import Explanations
     from cfk_plugin.release.recount import Recount
 

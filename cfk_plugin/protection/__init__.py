@@ -1,7 +1,7 @@
 """Protectors: from a counterfactual to a region that enough people share."""
 
-from cfk_plugin.protection.baselines import GraspProtector, MondrianProtector
-from cfk_plugin.protection.exact import ExactProtector
+from cfk_plugin.protection.lookup.baselines import GraspProtector, MondrianProtector
+from cfk_plugin.protection.lookup.exact import ExactProtector
 
 BUILT_IN = {"exact": ExactProtector, "grasp": GraspProtector, "mondrian": MondrianProtector}
 """Protectors by their name in `KAnonymizer`."""

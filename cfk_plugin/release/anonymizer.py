@@ -43,11 +43,11 @@ from cfk_plugin.errors import (
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.protection.catalogue import Catalogue, catalogue_to_arrays
-from cfk_plugin.protection.groups import Effort
-from cfk_plugin.protection.moves import SearchOptions
-from cfk_plugin.protection.partition import partition_to_arrays
-from cfk_plugin.protection.value_book import ValueBook
+from cfk_plugin.protection.answers.moves import SearchOptions
+from cfk_plugin.protection.catalogue.catalogue import Catalogue, catalogue_to_arrays
+from cfk_plugin.protection.catalogue.value_book import ValueBook
+from cfk_plugin.protection.partition.microaggregation import Effort
+from cfk_plugin.protection.partition.partition import partition_to_arrays
 from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.editions import CatalogueEditions, book_of_published, outcomes_of

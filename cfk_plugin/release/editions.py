@@ -21,9 +21,8 @@ from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
-from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.partition import Partition
-from cfk_plugin.protection.value_book import (
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.value_book import (
     BookEntry,
     Plain,
     ValueBook,
@@ -31,6 +30,7 @@ from cfk_plugin.protection.value_book import (
     plain_values,
     ranges_of_people,
 )
+from cfk_plugin.protection.partition.partition import Partition
 from cfk_plugin.release.person_handles import PersonHandles
 
 if TYPE_CHECKING:

@@ -39,10 +39,19 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.hookspecs import Proposal, Protector
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.answers import EXPLAINER_START, ExplainerStart
-from cfk_plugin.protection.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
-from cfk_plugin.protection.groups import Effort, coarser, partial_dependence, partition_of
-from cfk_plugin.protection.partition import Partition, ReciprocalProtector, partition_from_arrays
+from cfk_plugin.protection.answers.search import EXPLAINER_START, ExplainerStart
+from cfk_plugin.protection.catalogue.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
+from cfk_plugin.protection.partition.microaggregation import (
+    Effort,
+    coarser,
+    partial_dependence,
+    partition_of,
+)
+from cfk_plugin.protection.partition.partition import (
+    Partition,
+    ReciprocalProtector,
+    partition_from_arrays,
+)
 from cfk_plugin.release.editions import CatalogueEditions, outcomes_of
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
 from cfk_plugin.release.verification import Certified, Verdict

@@ -36,9 +36,9 @@ from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, Plugi
 from cfk_plugin.hookspecs import NativeStatus, Progress, Proposal, ProtectionRequest, Protector
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.answers import ExplainerStart, answer, nearest
-from cfk_plugin.protection.moves import SearchOptions
-from cfk_plugin.protection.partition import ReciprocalProtector
+from cfk_plugin.protection.answers.moves import SearchOptions
+from cfk_plugin.protection.answers.search import ExplainerStart, answer, nearest
+from cfk_plugin.protection.partition.partition import ReciprocalProtector
 from cfk_plugin.records.rule import Handles
 from cfk_plugin.release.candidates import Candidates
 from cfk_plugin.release.detection import Detector
@@ -56,7 +56,7 @@ from cfk_plugin.release.results import Explanation, Withheld
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused
 
 if TYPE_CHECKING:
-    from cfk_plugin.protection.catalogue import Catalogue
+    from cfk_plugin.protection.catalogue.catalogue import Catalogue
     from cfk_plugin.records.ledger import Ledger
 
 _log = logging.getLogger("cfk_plugin")

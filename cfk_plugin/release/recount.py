@@ -36,7 +36,7 @@ from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivateValues
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.groups import Effort
+from cfk_plugin.protection.partition.microaggregation import Effort
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.editions import book_on_record, outcomes_of
 from cfk_plugin.release.publication import (

@@ -14,11 +14,16 @@ from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.protection.answers import distances_if_true
+from cfk_plugin.protection.answers.moves import TIE
+from cfk_plugin.protection.answers.search import distances_if_true
 from cfk_plugin.protection.axes import Floats
-from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.moves import TIE
-from cfk_plugin.protection.short_part import greedy_order, mean_cost, share_reached, short_part
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.short_part import (
+    greedy_order,
+    mean_cost,
+    share_reached,
+    short_part,
+)
 from cfk_plugin.release.publication import numbered
 from cfk_plugin.release.results import GeneralizedCounterfactual
 from cfk_plugin.release.short_catalogue import CatalogueRule, ShortCatalogue

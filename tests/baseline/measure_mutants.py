@@ -33,7 +33,7 @@ TESTS = {
         "tests/release/test_verification.py",
         "tests/release/test_what_may_change.py",
     ],
-    "cfk_plugin/protection/entries.py": ["tests/protection/test_entries.py"],
+    "cfk_plugin/protection/catalogue/entries.py": ["tests/protection/test_entries.py"],
     "cfk_plugin/report/disclosure.py": [
         "tests/report/test_disclosure.py",
         "tests/report/test_figures.py",

@@ -16,11 +16,11 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.protection import groups
 from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, index_of
-from cfk_plugin.protection.baselines import _Partition
-from cfk_plugin.protection.exact import solve
-from cfk_plugin.protection.groups import ClassShares, Effort, group_cells
+from cfk_plugin.protection.lookup.baselines import _Partition
+from cfk_plugin.protection.lookup.exact import solve
+from cfk_plugin.protection.partition import microaggregation as groups
+from cfk_plugin.protection.partition.microaggregation import ClassShares, Effort, group_cells
 from printing import DATA, arguments, heading, peak
 from reference import hull_cost
 from scale import synthetic_rows, table_of

@@ -29,8 +29,8 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.frontier import nearest_points
-from cfk_plugin.protection.answers import distances_if_true
-from cfk_plugin.protection.short_part import mean_cost, share_reached, short_part
+from cfk_plugin.protection.answers.search import distances_if_true
+from cfk_plugin.protection.catalogue.short_part import mean_cost, share_reached, short_part
 from cfk_plugin.release.results import GeneralizedCounterfactual
 from printing import DATA, arguments, heading, line
 from tables import LEAVES, forest, read, split

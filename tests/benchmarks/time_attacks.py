@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cfk_plugin import GeneralizedCounterfactual, Region
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.protection.partition import Partition
+from cfk_plugin.protection.partition.partition import Partition
 
 Values = tuple[Any, ...]
 Floats = NDArray[np.float64]

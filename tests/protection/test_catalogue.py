@@ -31,7 +31,7 @@ from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection.answers import answer
+from cfk_plugin.protection.answers.search import answer
 
 QUASI = ["age", "born", "city", "grade"]
 PRIVATE = ["pay", "debt", "job"]
@@ -45,8 +45,8 @@ PURE = 0.8
 def every_candidate() -> Iterator[pytest.MonkeyPatch]:
     """Try every candidate on all combinations, as brute force does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cfk_plugin.protection.entries._SPENT", 10**6)
-        patch.setattr("cfk_plugin.protection.entries._SAMPLE", (10**6, 10**6))
+        patch.setattr("cfk_plugin.protection.catalogue.entries._SPENT", 10**6)
+        patch.setattr("cfk_plugin.protection.catalogue.entries._SAMPLE", (10**6, 10**6))
         yield patch
 
 
@@ -173,7 +173,7 @@ def test_the_model_is_asked_for_twenty_rows_per_row_to_make_a_catalogue(
     everything = brute_force_entries(fitted(train, two, desired), train, two, desired)
     every_candidate.undo()
     # it is more where the table is small
-    every_candidate.setattr("cfk_plugin.protection.entries._FLOOR", 0)
+    every_candidate.setattr("cfk_plugin.protection.catalogue.entries._FLOOR", 0)
     anonymizer = fitted(train, two, desired)
     assert anonymizer.model_.rows <= 20 * len(train)
     catalogue = anonymizer.guarantee_.catalogue
@@ -649,8 +649,8 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
             "query": 0,
         }
     # rows that the model is asked about at once
-    monkeypatch.setattr("cfk_plugin.protection.moves.AT_ONCE", 8)
-    monkeypatch.setattr("cfk_plugin.protection.answers._BLOCK", 50)
+    monkeypatch.setattr("cfk_plugin.protection.answers.moves.AT_ONCE", 8)
+    monkeypatch.setattr("cfk_plugin.protection.answers.search._BLOCK", 50)
     for module in ("catalogue", "entries"):
         monkeypatch.setattr(f"cfk_plugin.protection.{module}.ASKED", 40)
     again = fitted(train.sample(frac=1, random_state=2, ignore_index=True), two, desired)
@@ -661,7 +661,7 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
 def test_no_combination_is_lost_whichever_are_tried_first(
     presentation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfk_plugin.protection.catalogue._TELLING", presentation)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue.catalogue._TELLING", presentation)
     train, queries = table(0), table(50).head(20)
     anonymizer = fitted(train)
     catalogue = anonymizer.guarantee_.catalogue
@@ -797,7 +797,7 @@ def test_explaining_without_a_catalogue_is_refused() -> None:
 
 
 def test_a_group_offers_a_limited_number_of_private_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.protection.entries._ENTRIES", 2)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue.entries._ENTRIES", 2)
     train = table(5)
     answers = fitted(train).transform(train[two(train) == "yes"]).released
     offered = pd.Series([(e.region, tuple(e.released.values())) for e in answers])

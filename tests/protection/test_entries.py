@@ -20,8 +20,8 @@ from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.frontier import nearest_points
-from cfk_plugin.protection.answers import answer
-from cfk_plugin.protection.moves import SearchOptions
+from cfk_plugin.protection.answers.moves import SearchOptions
+from cfk_plugin.protection.answers.search import answer
 
 LEVELS = ["low", "mid", "high"]
 QUASI, PRIVATE = ["age", "city", "grade"], ["pay", "debt", "job"]
@@ -312,9 +312,11 @@ def test_the_model_is_asked_for_twenty_rows_per_row_or_10000_more_to_find_shared
     desired: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = with_people(3)
-    monkeypatch.setattr("cfk_plugin.protection.entries._SHARED_ENTRIES_PER_K", 6)  # to reach both
+    monkeypatch.setattr(
+        "cfk_plugin.protection.catalogue.entries._SHARED_ENTRIES_PER_K", 6
+    )  # to reach both
     assert 20 * len(train) < shared(train, two, desired).model_.rows <= 10 * len(train) + 10_000
-    monkeypatch.setattr("cfk_plugin.protection.entries._FLOOR", 0)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue.entries._FLOOR", 0)
     assert shared(train, two, desired).model_.rows <= 20 * len(train)
 
 

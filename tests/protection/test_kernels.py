@@ -133,8 +133,8 @@ from numba.core import event
 from cfk_plugin import DPPrototypes, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.dp import infer_domains
 from cfk_plugin.protection.compiled import KERNELS
-from cfk_plugin.protection.exact import ExactProtector
-from cfk_plugin.protection import partition
+from cfk_plugin.protection.lookup.exact import ExactProtector
+from cfk_plugin.protection.partition import partition
 
 partition._COMPARED = 0  # as of many rows
 

@@ -17,8 +17,8 @@ from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Population, Priva
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.sealing import read_bundle, write_bundle
-from cfk_plugin.protection.answers import answer
-from cfk_plugin.protection.catalogue import Catalogue
+from cfk_plugin.protection.answers.search import answer
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
 
 QUASI = ["height", "weight", "income"]
 PRIVATE = ["pay", "debt", "job"]

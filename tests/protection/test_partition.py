@@ -16,7 +16,8 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.errors import InputError, PopulationError
 from cfk_plugin.metrics import ncp, t_closeness
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.protection import groups, partition
+from cfk_plugin.protection.partition import microaggregation as groups
+from cfk_plugin.protection.partition import partition
 from every_part import parts_with, people, plain
 from random_tables import described, random_table
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.protection import answers, shared_values
-from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.shared_values import Step, extrapolated_ends
+from cfk_plugin.protection.answers import search as answers
+from cfk_plugin.protection.catalogue import shared_values
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.shared_values import Step, extrapolated_ends
 
 K = 4
 LEVELS = ["none", "some", "much", "all"]

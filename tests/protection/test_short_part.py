@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin.protection.short_part import (
+from cfk_plugin.protection.catalogue.short_part import (
     UNREACHED,
     greedy_order,
     mean_cost,

@@ -13,7 +13,7 @@ import pytest
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection import partition
+from cfk_plugin.protection.partition import partition
 from cfk_plugin.release.detection import Detector
 
 QUASI = ["age", "city"]

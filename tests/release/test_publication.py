@@ -74,8 +74,8 @@ def fitted(
 def every_entry() -> Iterator[None]:
     """Let a catalogue have all entries that there are, each tried everywhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cfk_plugin.protection.entries._SPENT", 10**6)
-        patch.setattr("cfk_plugin.protection.entries._SAMPLE", (10**6, 10**6))
+        patch.setattr("cfk_plugin.protection.catalogue.entries._SPENT", 10**6)
+        patch.setattr("cfk_plugin.protection.catalogue.entries._SAMPLE", (10**6, 10**6))
         yield
 
 

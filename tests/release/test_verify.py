@@ -132,7 +132,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(
-            "cfk_plugin.protection.groups._WORK", {"balanced": (300, 0, 1e6)}
+            "cfk_plugin.protection.partition.microaggregation._WORK", {"balanced": (300, 0, 1e6)}
         )  # as in the tests, which build the same groups again
         write_releases()
     return folder

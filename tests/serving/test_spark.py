@@ -26,7 +26,7 @@ from cfk_plugin.data import rows as stores
 from cfk_plugin.data.model import Thresholded
 from cfk_plugin.data.rows import RowsOnCluster
 from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
-from cfk_plugin.protection import groups
+from cfk_plugin.protection.partition import microaggregation as groups
 from cfk_plugin.serving.records import RECORD, record_of
 from cfk_plugin.serving.spark import explain_spark, protect_spark
 from local_spark import on_spark

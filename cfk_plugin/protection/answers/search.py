@@ -19,9 +19,7 @@ from cfk_plugin.data.model import KnownOutcomes, Labels
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.metrics.heom import Heom, HeomCodes
-from cfk_plugin.protection.axes import Codes, Floats, Ints
-from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.moves import (
+from cfk_plugin.protection.answers.moves import (
     TIE,
     Keys,
     Points,
@@ -32,7 +30,9 @@ from cfk_plugin.protection.moves import (
     ValueTable,
     joined,
 )
-from cfk_plugin.protection.rounding import Rounder
+from cfk_plugin.protection.answers.rounding import Rounder
+from cfk_plugin.protection.axes import Codes, Floats, Ints
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
 
 _BLOCK = 1 << 22  # distances held at once
 _SAID = 1 << 22  # labels that are kept for verification; it asks for others again

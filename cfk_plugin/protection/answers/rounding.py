@@ -6,9 +6,9 @@ import numpy as np
 
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import UNKNOWN
+from cfk_plugin.protection.answers.moves import TIE, Points, ValueTable
 from cfk_plugin.protection.axes import Floats, Ints
-from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.moves import TIE, Points, ValueTable
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
 
 _DIGITS = 2  # the step is five in the digit this many places behind the first: in the third
 

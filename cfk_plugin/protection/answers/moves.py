@@ -17,7 +17,7 @@ from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.metrics.heom import differences
 from cfk_plugin.protection.axes import Floats, Ints
-from cfk_plugin.protection.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
 
 TIE = 1e-9
 # rows in one call; up to them, more is asked at once to save calls, with the same result

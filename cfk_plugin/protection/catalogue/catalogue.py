@@ -34,7 +34,7 @@ from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import Coarse
 from cfk_plugin.protection.axes import Codes, Floats, Ints, ends_of_region, region_of, side_by_side
-from cfk_plugin.protection.entries import (
+from cfk_plugin.protection.catalogue.entries import (
     ASKED,
     Entries,
     ends_of,
@@ -42,9 +42,9 @@ from cfk_plugin.protection.entries import (
     find_entries,
     sets_inside,
 )
-from cfk_plugin.protection.partition import Partition
-from cfk_plugin.protection.private_values import EncodedValues, encode_private, private_at
-from cfk_plugin.protection.value_book import ValueBook
+from cfk_plugin.protection.catalogue.private_values import EncodedValues, encode_private, private_at
+from cfk_plugin.protection.catalogue.value_book import ValueBook
+from cfk_plugin.protection.partition.partition import Partition
 
 _TELLING = 4  # combinations, of those its group must keep, at which a moving answer is tried
 _ALONE = 4  # values of an attribute that are tried alone, with the query's own for all others
@@ -70,7 +70,8 @@ class Catalogue(HostOnly):
     An entry is a group's region with private values. It is admissible when the model gives the
     desired outcome for at least k members with their own quasi-identifiers and these values, and
     for enough of the region; see `find_entries`. How entries are moved is in
-    `cfk_plugin.protection.answers`. Answers need nothing of the population but the domains of
+    `cfk_plugin.protection.answers.search`. Answers need nothing of the population but the domains
+    of
     quasi-identifiers. With exact private values an entry's are somebody's; shared ones belong to at
     least k people or to no one. It does not hide who is in the population.
     """

@@ -19,11 +19,11 @@ from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.uniqueness import Coarse, PrivateRelease
 from cfk_plugin.protection.axes import Codes, Floats, Ints
-from cfk_plugin.protection.groups import counts_once
-from cfk_plugin.protection.partition import Partition, by_group
-from cfk_plugin.protection.private_values import EncodedValues, private_at, private_codes
-from cfk_plugin.protection.shared_values import in_dtype, shared_candidates
-from cfk_plugin.protection.value_book import ValueBook, book_candidates, ranges_of_people
+from cfk_plugin.protection.catalogue.private_values import EncodedValues, private_at, private_codes
+from cfk_plugin.protection.catalogue.shared_values import in_dtype, shared_candidates
+from cfk_plugin.protection.catalogue.value_book import ValueBook, book_candidates, ranges_of_people
+from cfk_plugin.protection.partition.microaggregation import counts_once
+from cfk_plugin.protection.partition.partition import Partition, by_group
 
 _log = logging.getLogger("cfk_plugin")
 _ENTRIES = 64  # most combinations of private values that a group offers

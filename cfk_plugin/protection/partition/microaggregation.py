@@ -28,7 +28,7 @@ from cfk_plugin.protection.axes import (
     Ints,
     index_of,
 )
-from cfk_plugin.protection.group_kernels import (
+from cfk_plugin.protection.partition.kernels import (
     HOMES,
     LENDERS,
     GroupMembers,
@@ -37,7 +37,7 @@ from cfk_plugin.protection.group_kernels import (
     improve,
     seats,
 )
-from cfk_plugin.protection.partition import Partition, by_group, regions_of
+from cfk_plugin.protection.partition.partition import Partition, by_group, regions_of
 
 Effort = Literal["fast", "balanced", "thorough"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from cfk_plugin.data.population import Population
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
-from cfk_plugin.protection.exact import Box, BoxSpace, Rank, rank
+from cfk_plugin.protection.lookup.exact import Box, BoxSpace, Rank, rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

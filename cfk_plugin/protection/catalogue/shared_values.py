@@ -19,9 +19,9 @@ from cfk_plugin.data.domain import UNKNOWN, Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import HostOnly, PolicyError
 from cfk_plugin.protection.axes import Codes, Floats, Ints
-from cfk_plugin.protection.groups import counts_once
-from cfk_plugin.protection.partition import Partition
-from cfk_plugin.protection.private_values import EncodedValues, private_at
+from cfk_plugin.protection.catalogue.private_values import EncodedValues, private_at
+from cfk_plugin.protection.partition.microaggregation import counts_once
+from cfk_plugin.protection.partition.partition import Partition
 
 _GRID_POINTS = 20  # most steps of the coarsest grid across the range of an attribute
 _RANGE_POINTS = 100  # the same for the grid that the ends of the range are rounded to

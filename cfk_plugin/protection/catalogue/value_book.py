@@ -19,9 +19,8 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import to_text
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.axes import Ints
-from cfk_plugin.protection.partition import Partition
-from cfk_plugin.protection.private_values import EncodedValues
-from cfk_plugin.protection.shared_values import (
+from cfk_plugin.protection.catalogue.private_values import EncodedValues
+from cfk_plugin.protection.catalogue.shared_values import (
     Crowds,
     GroupCandidates,
     Scale,
@@ -29,6 +28,7 @@ from cfk_plugin.protection.shared_values import (
     in_turn,
     scales_of,
 )
+from cfk_plugin.protection.partition.partition import Partition
 
 Plain = float | str | None
 """A number (a date in seconds), the text of a category, or None for a missing value."""

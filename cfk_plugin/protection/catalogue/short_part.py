@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cfk_plugin.protection.answers.moves import TIE
 from cfk_plugin.protection.axes import Floats, Ints
-from cfk_plugin.protection.moves import TIE
 
 UNREACHED = 25.0
 """What a person counts whom no chosen entry reaches, above the largest distance there is."""

@@ -23,7 +23,6 @@ from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.region import Region
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.metrics.information import ncp
-from cfk_plugin.protection import kernels
 from cfk_plugin.protection.axes import (
     INTERVAL,
     CellIndex,
@@ -37,6 +36,7 @@ from cfk_plugin.protection.axes import (
     region_of,
     within,
 )
+from cfk_plugin.protection.lookup import kernels
 
 _NEIGHBORHOOD = 4  # the first region is sought among the nearest cells that hold this many times k
 _OPENING = 64  # nodes spent on it beyond one per person

@@ -1,0 +1,1 @@
+"""The entries that explanations are made of, fixed before the first query."""

@@ -1,0 +1,1 @@
+"""Protectors that choose a region for each counterfactual."""

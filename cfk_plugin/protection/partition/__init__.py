@@ -1,0 +1,1 @@
+"""Groups of at least k people, fixed before the first query."""
