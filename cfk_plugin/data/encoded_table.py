@@ -1,4 +1,4 @@
-"""Intake: a table of counterfactuals or queries is selected, checked, coded and conformed, each
+"""Encoding: a table of counterfactuals or queries is selected, checked, coded and conformed, each
 once.
 """
 

@@ -124,7 +124,7 @@ class Presentation:
         self._groups = groups
 
     def __repr__(self) -> str:
-        return f"Telling({self.wording.language!r}, {len(self._groups)} groups)"
+        return f"Presentation({self.wording.language!r}, {len(self._groups)} groups)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Presentation, (self.wording, self.nobody_chooses, (), self.never_advised)

@@ -82,7 +82,7 @@ class Detector(HostOnly):
             raise InputError('near_native must be "auto" or a number between 0 and 1')
         self._population, self._near_native, self._seed = population, near_native, seed
         self._features = population.schema.features
-        self._holdout = None if holdout is None else self._take_in(holdout)
+        self._holdout = None if holdout is None else self._encode(holdout)
 
     def find(
         self, frame: pd.DataFrame, *, instance_based: bool = False
@@ -93,7 +93,7 @@ class Detector(HostOnly):
         `instance_based`: whether the explainer returns training rows or changes them; then all are
         at least near-native. Raises `InputError` if a feature is missing.
         """
-        return self.find_coded(self._take_in(frame), instance_based=instance_based)
+        return self.find_coded(self._encode(frame), instance_based=instance_based)
 
     def find_coded(
         self, encoded: EncodedTable, *, instance_based: bool
@@ -111,7 +111,7 @@ class Detector(HostOnly):
 
         For the data holder.
         """
-        encoded = self._take_in(frame)
+        encoded = self._encode(frame)
         native, native_qi = self._equal_to(encoded)
         distance, ratio = np.zeros(len(frame)), np.zeros(len(frame))
         if len(open_ := np.flatnonzero(~native)):
@@ -120,7 +120,7 @@ class Detector(HostOnly):
             native, native_qi, native | self._is_near(distance, ratio), distance, ratio
         )
 
-    def _take_in(self, frame: pd.DataFrame) -> EncodedTable:
+    def _encode(self, frame: pd.DataFrame) -> EncodedTable:
         if lost := [name for name in self._features if name not in frame.columns]:
             raise InputError(f"the table of counterfactuals lacks {', '.join(lost)}")
         if not frame.columns.is_unique:

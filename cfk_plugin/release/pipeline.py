@@ -334,7 +334,7 @@ class Pipeline(HostOnly):
             if asked is not None:
                 how: dict[str, Any] = {
                     "move_towards_query": self.policy.moves_towards_query,
-                    "anchors": began,
+                    "explainer_start": began,
                     "asks_own": waits,
                     "asks_queries": asks_queries,
                     "options": self.search,
@@ -436,7 +436,7 @@ class Pipeline(HostOnly):
             verdicts = self._with_k_effective(candidates, verdicts)
         if candidates.entries is not None:
             verdicts = self._with_answer_facts(candidates, verdicts)
-        presentation = getattr(self.guarantee.partition, "telling", None)
+        presentation = getattr(self.guarantee.partition, "presentation", None)
         if presentation is None:
             schema = self.population.schema
             presentation = Presentation(

@@ -374,7 +374,7 @@ class _ReleasedEntry:
         answer = self.answer()
         if factual is not None:
             require_person(factual, answer.parts)
-        words = getattr(self, "telling", _PLAINLY).wording
+        words = getattr(self, "presentation", _PLAINLY).wording
         if wording is not None:
             words = require("wording", wording, Wording, 'give Wording(language="de", titles=...)')
         return message(answer, factual, words)
@@ -387,7 +387,7 @@ class _ReleasedEntry:
         """Return sentence, figures, and where the region is among those of all groups."""
         figures, bars = (
             self.certificate.to_dict(),
-            getattr(self, "telling", _PLAINLY).bars(getattr(self, "region", {})),
+            getattr(self, "presentation", _PLAINLY).bars(getattr(self, "region", {})),
         )
         rows = [
             (name, marked(said), picture(bars.get(name, ()), said))
@@ -443,15 +443,15 @@ class _ReleasedEntry:
 _Kind = TypeVar("_Kind", bound=type)
 
 
-def _telling_hidden(kind: _Kind) -> _Kind:
+def _presentation_hidden(kind: _Kind) -> _Kind:
     """Hide the dataclass field `presentation`: `asdict`, web frameworks and printers write every
     field.
     """
-    del kind.__dataclass_fields__["telling"]  # type: ignore[attr-defined]
+    del kind.__dataclass_fields__["presentation"]  # type: ignore[attr-defined]
     return kind
 
 
-@_telling_hidden
+@_presentation_hidden
 @dataclass(frozen=True, slots=True)
 class PrototypeCounterfactual(_ReleasedEntry):
     """A released prototype: a whole row that stands for nobody.
@@ -464,7 +464,7 @@ class PrototypeCounterfactual(_ReleasedEntry):
         Feature to value.
     certificate : PrototypeCertificate
         Shared with all other answers of the fit.
-    telling : Telling
+    presentation : Presentation
         What helps to show it but is no part of it: wording.
     outcome : Outcome
         The outcome that was asked for.
@@ -844,7 +844,7 @@ _FOR_DATA_HOLDER = (
 )
 
 
-@_telling_hidden
+@_presentation_hidden
 @dataclass(frozen=True, slots=True)
 class GeneralizedCounterfactual(_ReleasedEntry):
     """A released explanation: quasi-identifiers generalised to a region, private values as the
@@ -865,7 +865,7 @@ class GeneralizedCounterfactual(_ReleasedEntry):
         What it found that is for the data holder alone.
     outcome : Outcome
         The outcome that the certificate's figures are about.
-    telling : Telling
+    presentation : Presentation
         What helps to show it but is no part of it: wording, and regions to draw it among.
     """
 

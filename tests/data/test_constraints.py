@@ -264,7 +264,7 @@ def test_what_is_withheld_of_a_constrained_attribute_is_not_known_to_be_permitte
 def test_what_is_read_shows_counts_and_is_not_copied(case: tuple[Any, ...]) -> None:
     *_, constraints, distinct_parts = case
     assert repr(constraints) == "Constraints(20 rows)"
-    assert repr(distinct_parts["age"]) == "Offers(20 rows)"
+    assert repr(distinct_parts["age"]) == "DistinctParts(20 rows)"
     with pytest.raises(InputError, match="pickled"):
         copy.copy(constraints)
 
