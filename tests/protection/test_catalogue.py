@@ -652,16 +652,16 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
     monkeypatch.setattr("cfk_plugin.protection.answers.moves.AT_ONCE", 8)
     monkeypatch.setattr("cfk_plugin.protection.answers.search._BLOCK", 50)
     for module in ("catalogue", "entries"):
-        monkeypatch.setattr(f"cfk_plugin.protection.{module}.ASKED", 40)
+        monkeypatch.setattr(f"cfk_plugin.protection.catalogue.{module}.ASKED", 40)
     again = fitted(train.sample(frac=1, random_state=2, ignore_index=True), two, desired)
     assert [entry.to_dict() for entry in again.explain(queries)] == whole
 
 
-@pytest.mark.parametrize("telling", [0, 1])
+@pytest.mark.parametrize("n_probes", [0, 1])
 def test_no_combination_is_lost_whichever_are_tried_first(
-    presentation: int, monkeypatch: pytest.MonkeyPatch
+    n_probes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfk_plugin.protection.catalogue.catalogue._TELLING", presentation)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue.catalogue._TELLING", n_probes)
     train, queries = table(0), table(50).head(20)
     anonymizer = fitted(train)
     catalogue = anonymizer.guarantee_.catalogue

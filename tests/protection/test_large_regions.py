@@ -308,7 +308,7 @@ def test_values_that_would_say_which_go_together_are_not_kept(
 ) -> None:
     """Few people have the second value, all of them the outcome: inside is a line of them."""
     for module in ("catalogue", "entries"):
-        monkeypatch.setattr(f"cfk_plugin.protection.{module}.MOST_CELLS", 50)
+        monkeypatch.setattr(f"cfk_plugin.protection.catalogue.{module}.MOST_CELLS", 50)
     random = np.random.default_rng(0)
     train = pd.DataFrame(
         {
