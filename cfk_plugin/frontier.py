@@ -115,7 +115,7 @@ def frontier(
             anonymizer.fit(population, model, desired)
         labels = (
             anonymizer.factual_labels(facts)
-            if facts is not None and anonymizer.goal_.is_opposite
+            if facts is not None and anonymizer.goal_.needs_factual_labels
             else None
         )
         rules = anonymizer.rules_for(facts)
@@ -344,14 +344,12 @@ class _Asking:
     seed: int
 
     def reached(self, rows: pd.DataFrame, at: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = self.model(self.population.conform(rows))
-        if not self.goal.is_opposite:
-            return self.goal.is_met(found).astype(float)
-        return (
-            np.ones(len(rows))
-            if self.labels is None
-            else (found.astype(object) != self.labels[at]).astype(float)
-        )
+        labels = self.model(self.population.conform(rows))
+        if not self.goal.needs_factual_labels:
+            return self.goal.is_met(labels).astype(float)
+        if self.labels is None:
+            return np.ones(len(rows))
+        return self.goal.is_met(labels.astype(object), self.labels[at]).astype(float)
 
     def measured(self, points: pd.DataFrame, at: NDArray[np.int64]) -> dict[str, Estimate]:
         """Return how far the points are from the factuals, and the share at which the outcome is

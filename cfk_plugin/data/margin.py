@@ -4,13 +4,13 @@ that were trained again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfk_plugin.data.decision import DecisionRule, Floats, Labels, Mask
+from cfk_plugin.data.decision import DecisionRule, Floats, Labels
 from cfk_plugin.data.model import LabelModel, TrainingLabels
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -49,7 +49,7 @@ class Margin(Requirement):
 
     margin: float = field()
     decision: DecisionRule
-    desired: Mask | None  # shape (n_classes,); None where each row's own outcome counts
+    desired_outcome: DesiredOutcome
 
     def predictions(self, model: AskedModel, frame: pd.DataFrame) -> Predictions:
         probabilities = model.ask_probabilities(frame)
@@ -59,9 +59,8 @@ class Margin(Requirement):
 
     def leads(self, probabilities: Floats, labels: Labels) -> Floats:
         """Return the lead of each row's outcome; shape (n,)."""
-        if self.desired is not None:
-            return self.decision.leads(probabilities, self.desired)
-        return self.decision.leads(probabilities, labels[:, None] == self.decision.classes)
+        is_same = self.desired_outcome.is_same_outcome(labels, self.decision.classes)
+        return self.decision.leads(probabilities, is_same)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,7 +72,7 @@ class LaterModels(Requirement):
     """
 
     models: Sequence[LabelModel]  # n_later of them
-    desired: Callable[[Labels], Mask] | None  # of outcomes; None where each row's own counts
+    desired_outcome: DesiredOutcome
     of_model: Requirement  # what the model that is explained must meet itself
 
     def predictions(self, model: AskedModel, frame: pd.DataFrame) -> Predictions:
@@ -85,11 +84,8 @@ class LaterModels(Requirement):
     def _above(self, later: LabelModel, frame: pd.DataFrame, labels: Labels) -> Floats:
         """Return how far a later model's probability is above the border; shape (n,)."""
         decision = later.decision
-        if self.desired is None:
-            desired = labels[:, None] == decision.classes
-        else:
-            desired = self.desired(decision.classes)
-        return decision.above_border(later.ask_probabilities(frame), desired)
+        is_same = self.desired_outcome.is_same_outcome(labels, decision.classes)
+        return decision.above_border(later.ask_probabilities(frame), is_same)
 
 
 def checked_later(later: Any) -> Sequence[Any]:
@@ -149,7 +145,7 @@ def requirement_of(
         margin=own.margin,
         n_later=len(later),
         models=tuple(later),
-        desired=None if goal.is_opposite else goal.is_met,
+        desired_outcome=goal,
         of_model=own,
     )
 
@@ -170,21 +166,17 @@ def _margin_on_rows(
         if policy.margin == "auto":
             return AnyOutcome(margin=0.0)
         raise
-    desired = None if goal.is_opposite else goal.is_met(decision.classes)
     if policy.margin != "auto":
-        return Margin(margin=policy.margin, decision=decision, desired=desired)
-    leads = Margin(margin=0.0, decision=decision, desired=desired).leads(probabilities, labels)
-    if goal.is_opposite:  # every outcome that somebody has may be asked for
-        with_outcome = [np.flatnonzero(labels == outcome) for outcome in set(labels.tolist())]
-    else:
-        with_outcome = [np.flatnonzero(goal.is_met(labels))]
+        return Margin(margin=policy.margin, decision=decision, desired_outcome=goal)
+    no_margin = Margin(margin=0.0, decision=decision, desired_outcome=goal)
+    leads = no_margin.leads(probabilities, labels)
     margin = min(
         _largest_margin(leads, some, rows.population, LEAST_GROUPS * policy.k)
-        for some in with_outcome
+        for some in goal.rows_of_classes(labels)
     )
     if margin == 0:
         return AnyOutcome(margin=0.0)
-    return Margin(margin=margin, decision=decision, desired=desired)
+    return Margin(margin=margin, decision=decision, desired_outcome=goal)
 
 
 def _largest_margin(
@@ -237,8 +229,7 @@ def _sealed_margin(goal: DesiredOutcome, rows: TrainingLabels, n_later: int) -> 
     if not margin:
         return AnyOutcome(margin=margin)
     decision = rows.model.decision
-    desired = None if goal.is_opposite else goal.is_met(decision.classes)
-    return Margin(margin=margin, decision=decision, desired=desired)
+    return Margin(margin=margin, decision=decision, desired_outcome=goal)
 
 
 def sealed_requirement(requirement: Requirement) -> dict[str, Any]:
@@ -251,7 +242,7 @@ def _check_later(model: LabelModel, goal: DesiredOutcome, rows: TrainingLabels) 
     decision = model.decision
     known = set(decision.classes.tolist())
     missing = set(rows.model.classes or ()) - known
-    if missing or not (goal.is_opposite or goal.is_met(decision.classes).any()):
+    if missing or not goal.is_possible(decision.classes):
         raise ModelError(
             "a model in later= does not have the classes of the model that is explained; train it"
             " on rows with every outcome"

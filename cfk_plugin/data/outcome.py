@@ -208,6 +208,10 @@ class DesiredOutcome(ABC):
         """Return a mask of the labels that some query may desire, shape (n,)."""
 
     @abstractmethod
+    def rows_of_classes(self, labels: Labels) -> list[Rows]:
+        """Return the positions of the labels in each eligibility class, in any order."""
+
+    @abstractmethod
     def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:
         """Return which classes are the same outcome as the label of each row.
 
@@ -376,6 +380,10 @@ class NamedOutcome(DesiredOutcome):
         """Return a mask of the labels that are desired, shape (n,)."""
         return self.is_met(labels)
 
+    def rows_of_classes(self, labels: Labels) -> list[Rows]:
+        """Return the positions of the labels that are desired: those of the only class."""
+        return [np.flatnonzero(self.is_met(labels))]
+
     def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:  # noqa: ARG002 - the same for every query
         """Return a mask of the classes that are desired, shape (n_classes,)."""
         return self.is_met(classes)
@@ -502,6 +510,10 @@ class RelativeOutcome(DesiredOutcome):
     def is_eligible(self, labels: Labels) -> Mask:
         """Return a mask of all labels, shape (n,): some query may desire each."""
         return np.ones(len(labels), dtype=bool)
+
+    def rows_of_classes(self, labels: Labels) -> list[Rows]:
+        """Return the positions of each label."""
+        return [np.flatnonzero(labels == label) for label in set(labels.tolist())]
 
     def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:
         """Return a mask of the class that each label is, shape (n, n_classes)."""

@@ -344,7 +344,9 @@ class DPPrototypes:
             _log.warning("explanations withheld: %s", error)
         said = (certificate, policy_of(self), self.schema_, call, track)
         # With "opposite" it depends on the query, and a prototype names none.
-        outcome = self.goal_.common_outcome or Outcome()
+        outcome = self.goal_.common_outcome
+        if outcome is None:
+            outcome = Outcome()
         return explanations_of(
             rows, refused, *said, outcome=outcome, seed=self.seed, spent=self.spent_
         )
@@ -357,9 +359,11 @@ class DPPrototypes:
         frame = select(
             require_features(queries, features, "queries"),
             features,
-            renumber=self.goal_.is_opposite,
+            renumber=self.goal_.needs_factual_labels,
         )
-        labels = self.model_(frame).astype(object) if self.goal_.is_opposite else None
+        labels = None
+        if self.goal_.needs_factual_labels:
+            labels = self.model_(frame).astype(object)
         asked = served.heom.encode(frame)
         at = served.nearest(asked, self.goal_, labels)
         answered = at >= 0
@@ -381,11 +385,12 @@ class DPPrototypes:
 
         If the model cannot be asked about the queries, it is False: answers need no model then.
         """
-        if self.goal_.is_opposite:
+        if not self.goal_.may_be_met_already:
             return np.zeros(len(queries), dtype=bool)
         frame = require_features(queries, self.features_, "queries")
         try:
-            return self.goal_.is_met(self.model_(frame).astype(object))
+            labels = self.model_(frame).astype(object)
+            return self.goal_.is_met(labels, labels)
         except ModelError as error:
             _log.warning("whether queries have the desired outcome is not known: %s", error)
             return np.zeros(len(queries), dtype=bool)

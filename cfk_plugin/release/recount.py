@@ -713,16 +713,16 @@ class Judge:
 
     def _new_model(self, answers: Sequence[ReleasedAnswer], report: Recount) -> NewModel | None:
         """Return what asks the model about answers; None if there is none, or no known outcome."""
-        is_opposite = DesiredOutcome.of(self.desired).is_opposite
-        if is_opposite and any(answer.outcome.desired is None for answer in answers):
+        goal = DesiredOutcome.of(self.desired)
+        has_unknown_outcome = any(answer.outcome.desired is None for answer in answers)
+        if goal.needs_factual_labels and has_unknown_outcome:
             report.unchecked.append("that answers are true for the model (--desired)")
             return None
         if not answers:
             return None
-        desired = None if is_opposite else self.desired
         features = self.population.schema.features
         try:
-            return NewModel(self.model, None, features, answers, desired)
+            return NewModel(self.model, None, features, answers, goal.common_desired)
         except ModelError:  # whose text may quote an outcome of the file
             report.unchecked.append("that answers are true for the model, which lacks an outcome")
             return None
@@ -743,9 +743,7 @@ class Judge:
                 if named.is_other
                 else DesiredOutcome.of(named.desired).is_met(said)
             ]
-        if not goal.is_opposite:
-            return [goal.is_met(said)]
-        return [flags for label in set(said.tolist()) for flags in (said == label, said != label)]
+        return goal.possible_masks(said)
 
 
 def _is_pureness(share: float, good: int, asked: int, size: int) -> bool:

@@ -259,7 +259,7 @@ def _goal_of(outcome: Outcome, desired: Any) -> DesiredOutcome:
             " made for"
         )
     goal = DesiredOutcome.of(desired)
-    if goal.is_opposite:
+    if goal.needs_factual_labels:
         raise InputError(
             'desired="opposite" does not say which outcome that was; give a label, a set, a range'
             " or a function"

@@ -754,7 +754,7 @@ def catalogue_to_arrays(
         zip(partition.side_of_group[catalogue.group].tolist(), catalogue.labels, strict=True)
     )
     facts: dict[str, Any] = {SEALED: sealed_requirement(catalogue.model.requirement)}
-    if catalogue.goal.is_opposite:
+    if catalogue.goal.has_class_per_label:
         facts[OUTCOMES] = [natural(outcomes[s]) for s in eligibility.tolist()]
     return {f"catalogue.{name}": array for name, array in arrays.items()}, facts, domains
 
@@ -769,7 +769,7 @@ def catalogue_from_arrays(
         population.sealed_arrays[f"catalogue.{name}"] for name in _NAMES
     )
     outcomes = population.sealed_facts.get(OUTCOMES)
-    if goal.is_opposite != (outcomes is not None):
+    if goal.has_class_per_label != (outcomes is not None):
         raise PolicyError(
             'a catalogue for the goal "opposite" answers that alone, and no other does; seal one'
             " for yours"
