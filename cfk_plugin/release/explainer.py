@@ -29,7 +29,7 @@ from cfk_plugin.adapting import (
 from cfk_plugin.data.constraints import Rules, decided_features, most_changes, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.encoded_table import require_features, select
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
@@ -444,7 +444,7 @@ class _Wrapped(HostOnly):
         entries: list[Explanation],
         batch: CounterfactualBatch,
         queries: pd.DataFrame,
-        goal: Goal,
+        goal: DesiredOutcome,
     ) -> None:
         """Say so, in place, where no counterfactual was found because nothing needs to change.
 

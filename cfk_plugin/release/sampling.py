@@ -80,7 +80,7 @@ def _rows_to_explain(anonymizer: KAnonymizer, size: int) -> Rows:
     if goal.is_opposite:
         return order[:size]
     labels = anonymizer.pipeline_.rows.labels(order)
-    return order[~goal.met(labels)][:size]
+    return order[~goal.is_met(labels)][:size]
 
 
 def _count(
