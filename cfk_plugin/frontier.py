@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features
 from cfk_plugin.data.model import LabelModel
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, policy_or
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
+from cfk_plugin.data.policy import PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Interval, Part, part_contains
 from cfk_plugin.errors import InputError, refitting

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfk_plugin.data.decision import DecisionRule, Floats, Labels
-from cfk_plugin.data.model import LabelModel, TrainingLabels
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, AskedModel, Predictions, Requirement
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import InputError, ModelError, PolicyError, counted
 
 if TYPE_CHECKING:

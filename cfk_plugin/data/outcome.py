@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf, isinf, isnan
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,9 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.decision import Labels, Mask
-from cfk_plugin.data.domain import Rows
-from cfk_plugin.data.policy import OPPOSITE, DesiredRange, DesiredSet, Outcome, desired_as
-from cfk_plugin.data.region import natural
+from cfk_plugin.data.region import Interval, json_value, natural, sorted_values, to_text
 from cfk_plugin.errors import (
     HostOnly,
     InputError,
@@ -31,6 +30,167 @@ from cfk_plugin.errors import (
     nameable,
     quiet,
 )
+
+OPPOSITE = "opposite"
+ALREADY_DESIRED = "already_desired"
+"""Why a query is not answered whose outcome is the desired one: nobody is left without an answer
+that they need.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredRange:
+    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``; an end
+    may be infinite.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        with quiet(
+            "a range of outcomes is (low, high), two numbers or None for no end", ModelError
+        ):
+            low, high = (
+                end if of is None else float(of)
+                for end, of in zip((-inf, inf), self.bounds, strict=True)
+            )
+        if isnan(low) or isnan(high) or low > high:
+            raise ModelError("a range of outcomes is (low, high), the lower end first")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    def __str__(self) -> str:
+        if isinf(self.low) or isinf(self.high):
+            least, most = (Interval(end, end) for end in self.bounds)
+            return f"at most {most}" if isinf(self.low) else f"at least {least}"
+        return str(Interval(self.low, self.high))
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Both ends."""
+        return self.low, self.high
+
+    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        numbers = np.asarray(labels, dtype=np.float64)
+        return (numbers >= self.low) & (numbers <= self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredSet:
+    labels: frozenset[Any]
+
+    def __str__(self) -> str:
+        return " or ".join(map(to_text, sorted_values(self.labels)))
+
+    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.fromiter(
+            (label in self.labels for label in labels.tolist()), dtype=bool, count=len(labels)
+        )
+
+
+def desired_as(given: Any) -> Any:
+    """Return what is desired as used inside: ``(low, high)`` as a `DesiredRange`, a set of labels
+    as a `DesiredSet`.
+    """
+    if isinstance(given, tuple):
+        if len(given) != 2:
+            raise ModelError(
+                "a tuple as `desired` is a range of outcomes, (low, high); give labels as a set"
+            )
+        return DesiredRange(*given)
+    if isinstance(given, (set, frozenset)):
+        return next(iter(given)) if len(given) == 1 else DesiredSet(frozenset(given))
+    return given
+
+
+def desired_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
+    """Read what is desired: a label, ``low..high`` or ``a,b``; `other` is asked for a label that is
+    not known.
+    """
+
+    def one(spelled: str) -> Any:
+        number = _float(spelled)
+        same = (
+            each
+            for each in labels
+            if str(each) == spelled or (number is not None and _float(each) == number)
+        )
+        found = next(same, None)
+        return other(spelled) if found is None else found
+
+    is_known = any(str(label) == text for label in labels)
+    low, dots, high = text.partition("..")
+    if (
+        dots
+        and not is_known
+        and text != dots
+        and all(not end or _float(end) is not None for end in (low, high))
+    ):
+        return DesiredRange(float(low or -inf), float(high or inf))
+    if "," in text and not is_known:
+        return desired_as({one(part.strip()) for part in text.split(",")})
+    return text if text == OPPOSITE and not is_known else one(text)
+
+
+def _float(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome that was asked of the model, which a certificate is about."""
+
+    label: Any = None  # None where a function says what is desired
+    is_other: bool = False  # any label but `label` is desired
+    bounds: tuple[float, float] | None = None  # desired of a regressor, both included
+    labels: tuple[Any, ...] = ()  # any of these is desired
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any] | None) -> Outcome:
+        said = said or {}
+        bounds = DesiredRange(said["low"], said["high"]).bounds if "low" in said else None
+        return cls(
+            said.get("label", said.get("not")), "not" in said, bounds, tuple(said.get("any", ()))
+        )
+
+    @classmethod
+    def asked(cls, desired: Callable[[NDArray[Any]], Any]) -> Outcome:
+        """Return what can be said of a function, range or set that says what is desired."""
+        if isinstance(desired, DesiredSet):
+            return cls(labels=tuple(natural(label) for label in sorted_values(desired.labels)))
+        bounds = getattr(desired, "bounds", None)
+        return cls(bounds=bounds if isinstance(bounds, tuple) else None)
+
+    @property
+    def desired(self) -> Any:
+        """What was desired, as of `DesiredOutcome`; not for any label but one."""
+        if self.bounds is not None:
+            return DesiredRange(*self.bounds)
+        return desired_as({*self.labels}) if self.labels else self.label
+
+    def __str__(self) -> str:
+        if self.label is None:
+            return "as desired" if self.desired is None else str(self.desired)
+        return f"not {self.label}" if self.is_other else str(self.label)
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """Return JSON-ready values; None where a function says what is desired, or for an end that
+        there is not.
+        """
+        if self.bounds is not None:
+            low, high = (None if isinf(end) else json_value(end) for end in self.bounds)
+            return {"low": low, "high": high}
+        if self.labels:
+            return {"any": [json_value(label) for label in self.labels]}
+        return (
+            None
+            if self.label is None
+            else {"not" if self.is_other else "label": json_value(self.label)}
+        )
 
 
 class DesiredOutcome(ABC):
@@ -208,7 +368,7 @@ class DesiredOutcome(ABC):
         """Return a mask of the labels that some query may desire, shape (n,)."""
 
     @abstractmethod
-    def rows_of_classes(self, labels: Labels) -> list[Rows]:
+    def rows_of_classes(self, labels: Labels) -> list[NDArray[np.int64]]:
         """Return the positions of the labels in each eligibility class, in any order."""
 
     @abstractmethod
@@ -269,7 +429,7 @@ class OutcomeTest(HostOnly):
     factual_labels: Labels | None  # shape (n_counterfactuals,)
     own_labels: Labels  # shape (n_counterfactuals,)
 
-    def __call__(self, labels: Labels, which: Rows) -> Mask:
+    def __call__(self, labels: Labels, which: NDArray[np.int64]) -> Mask:
         """Return a mask of the labels that are desired, shape (n,).
 
         ``labels[i]`` belongs to counterfactual ``which[i]``.
@@ -280,7 +440,7 @@ class OutcomeTest(HostOnly):
             return self.desired_outcome.is_met(labels, self.factual_labels[which])
         return np.asarray(labels == self.own_labels[which], dtype=bool)
 
-    def take(self, at: Rows) -> OutcomeTest:
+    def take(self, at: NDArray[np.int64]) -> OutcomeTest:
         """Return the test for some of the counterfactuals, renumbered from 0."""
         factual_labels = None if self.factual_labels is None else self.factual_labels[at]
         return OutcomeTest(self.desired_outcome, factual_labels, self.own_labels[at])
@@ -380,7 +540,7 @@ class NamedOutcome(DesiredOutcome):
         """Return a mask of the labels that are desired, shape (n,)."""
         return self.is_met(labels)
 
-    def rows_of_classes(self, labels: Labels) -> list[Rows]:
+    def rows_of_classes(self, labels: Labels) -> list[NDArray[np.int64]]:
         """Return the positions of the labels that are desired: those of the only class."""
         return [np.flatnonzero(self.is_met(labels))]
 
@@ -511,7 +671,7 @@ class RelativeOutcome(DesiredOutcome):
         """Return a mask of all labels, shape (n,): some query may desire each."""
         return np.ones(len(labels), dtype=bool)
 
-    def rows_of_classes(self, labels: Labels) -> list[Rows]:
+    def rows_of_classes(self, labels: Labels) -> list[NDArray[np.int64]]:
         """Return the positions of each label."""
         return [np.flatnonzero(labels == label) for label in set(labels.tolist())]
 

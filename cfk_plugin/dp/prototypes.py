@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.encoded_table import require_features, select
 from cfk_plugin.data.model import LabelModel
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import ALREADY_DESIRED, Outcome
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome, Outcome
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sentences import Presentation

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.model import Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.combinations import Grid, rows_for_cells
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints
+from cfk_plugin.data.decision import Labels
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable
-from cfk_plugin.data.model import CombinationOutcomes, Labels
 from cfk_plugin.data.policy import Mask
+from cfk_plugin.data.training_labels import CombinationOutcomes
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Progress
 

@@ -19,13 +19,14 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints, DistinctParts
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
-from cfk_plugin.data.model import EligibilityClasses, TrainingLabels
+from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.sealing import SealedRegion
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import (
     ExactValuesWarning,

@@ -14,22 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.combinations import rows_for_cells
 from cfk_plugin.data.constraints import Constraints, Rules
+from cfk_plugin.data.decision import Labels
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import FEW, EncodedTable, encode, valid_rows
-from cfk_plugin.data.model import (
-    CombinationOutcomes,
-    KnownOutcomes,
-    LabelModel,
-    Labels,
-    TrainingLabels,
-    rows_for_cells,
-)
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, PrivacyPolicy, SearchStart
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
+from cfk_plugin.data.policy import Mask, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Presentation
+from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes, TrainingLabels
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import NativeStatus, Progress, Proposal, ProtectionRequest, Protector
 from cfk_plugin.plugins import PluginManager, worst

@@ -17,17 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.combinations import Grid, rows_for_cells
 from cfk_plugin.data.constraints import rules_of
-from cfk_plugin.data.model import Grid, LabelModel, rows_for_cells
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import (
-    MIN_LIFT,
-    OPPOSITE,
-    DesiredSet,
-    Outcome,
-    PrivacyPolicy,
-    desired_of_text,
-)
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.outcome import OPPOSITE, DesiredOutcome, DesiredSet, Outcome, desired_of_text
+from cfk_plugin.data.policy import MIN_LIFT, PrivacyPolicy
 from cfk_plugin.data.region import Interval, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import ModelError

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.combinations import MOST_CELLS, SAMPLED, Grid, rows_for_cells
 from cfk_plugin.data.constraints import Constraints, DistinctParts
 from cfk_plugin.data.domain import (
     INVALID,
@@ -29,22 +30,14 @@ from cfk_plugin.data.domain import (
     bin_part,
 )
 from cfk_plugin.data.encoded_table import EncodedTable
-from cfk_plugin.data.model import (
-    DESIRED,
-    MOST_CELLS,
-    SAMPLED,
-    SURE,
-    CombinationOutcomes,
-    Grid,
-    rows_for_cells,
-)
-from cfk_plugin.data.outcome import OutcomeTest
-from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
+from cfk_plugin.data.outcome import Outcome, OutcomeTest
+from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, Requirement
 from cfk_plugin.data.region import Interval, Part, Region, part_contains, part_of
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.sentences import Presentation
+from cfk_plugin.data.training_labels import DESIRED, SURE, CombinationOutcomes
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses

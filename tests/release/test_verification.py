@@ -15,8 +15,9 @@ import pytest
 from scipy.stats import binomtest
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.data.model import CombinationOutcomes, LabelModel, TrainingLabels
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.release.guarantee import rebuild
 from cfk_plugin.release.results import (

@@ -11,23 +11,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.combinations import MOST_CELLS, SAMPLED, Grid, rows_for_cells
 from cfk_plugin.data.constraints import DistinctParts
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Domain, bin_of
+from cfk_plugin.data.eligibility import OUTCOMES
 from cfk_plugin.data.encoded_table import EncodedTable, table_of
 from cfk_plugin.data.margin import SEALED, sealed_requirement
-from cfk_plugin.data.model import (
-    MOST_CELLS,
-    OUTCOMES,
-    SAMPLED,
-    Grid,
-    TrainingLabels,
-    rows_for_cells,
-)
 from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.data.region import Part, natural, part_of
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute

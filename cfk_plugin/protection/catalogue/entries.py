@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.combinations import MOST_CELLS, Grid, rows_for_cells
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.model import MOST_CELLS, Grid, TrainingLabels, rows_for_cells
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.rows import in_order
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.uniqueness import Coarse, PrivateRelease

@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from cfk_plugin.data.combinations import rows_for_cells
 from cfk_plugin.data.display import advance
-from cfk_plugin.data.model import LabelModel, TrainingLabels, rows_for_cells
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.metrics.risk import l_diversity, t_closeness
 from cfk_plugin.protection.axes import (
     INTERVAL,
