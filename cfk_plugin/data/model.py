@@ -16,27 +16,38 @@ from pandas.api import types
 from cfk_plugin.data.decision import (
     DecisionRule,
     Floats,
+    Labels,
     Probabilities,
     ProbabilityThreshold,
     probabilities_of,
 )
-from cfk_plugin.data.encoded_table import (
-    COPIES_EAGERLY,
-    select,
-)
+from cfk_plugin.data.encoded_table import COPIES_EAGERLY, select
 from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.errors import (
-    ModelError,
-    listed,
-    quiet,
-)
-
-Labels = NDArray[Any]
+from cfk_plugin.errors import ModelError, listed, quiet
 
 
 class LabelModel:
-    """A model as protection needs it: one checked label per row, and no error text that quotes
-    rows.
+    """A model as protection needs it: one checked label per row, and no error that quotes rows.
+
+    Parameters
+    ----------
+    model : object
+        Any form of model that `predict_of` can ask.
+    features : sequence of str
+        The features of the schema.
+    goal : DesiredOutcome, optional
+        Labels that are fractions are refused, unless it takes them or is not given.
+
+    Attributes
+    ----------
+    columns : list of str
+        The features that the model takes, in its order.
+    classes : tuple or None
+        The labels that the model can give; None if it does not say.
+    calls, rows : int
+        How often the model was asked, and about how many rows.
+    seconds : float
+        How long its answers took.
     """
 
     def __init__(
@@ -48,26 +59,20 @@ class LabelModel:
             let=ModelError,
         ):
             self._predict = predict_of(model)
-            self.columns = _columns_of(
-                model.model if isinstance(model, Thresholded) else model, features
-            )
+            self.columns = _columns_of(_inner(model), features)
             self._form = ModelForm.of(model)
             self._probabilities = _probabilities_of(model)
-        classes = getattr(model, "classes_", None)
-        has_one_output = (
-            classes is not None and len(classes) and not any(np.ndim(label) for label in classes)
-        )
-        self.classes: tuple[Any, ...] | None = (
-            tuple(np.asarray(classes).tolist()) if has_one_output else None
-        )
+        self.classes = _classes_of(model)
         self._takes_fractions = goal is None or goal.takes_fractions
-        self.calls = self.rows = 0
+        self.calls = 0
+        self.rows = 0
         self.seconds = 0.0
 
     def __repr__(self) -> str:
         return f"LabelModel({self.calls} calls, {self.rows} rows)"
 
-    def __call__(self, frame: pd.DataFrame) -> NDArray[Any]:
+    def __call__(self, frame: pd.DataFrame) -> Labels:
+        """Return the label of each row, shape (n,)."""
         labels = self._ask(self._predict, frame)
         with quiet("the model returned labels that cannot be compared", ModelError, let=ModelError):
             return self._checked(labels, len(frame))
@@ -102,15 +107,22 @@ class LabelModel:
         started = perf_counter()
         try:
             with quiet(lambda: self._form.failure(frame[self.columns]), ModelError, let=ModelError):
-                # the model may change it
-                lent = select(frame, self.columns).copy(deep=COPIES_EAGERLY)
-                return np.asarray(ask(lent))
+                # A copy, since the model may change its table.
+                table = select(frame, self.columns).copy(deep=COPIES_EAGERLY)
+                return np.asarray(ask(table))
         finally:
             self.calls += 1
             self.rows += len(frame)
             self.seconds += perf_counter() - started
 
-    def _checked(self, labels: NDArray[Any], n: int) -> NDArray[Any]:
+    def _checked(self, labels: NDArray[Any], n: int) -> Labels:
+        """Return what the model gave for n rows as labels, shape (n,).
+
+        Raises
+        ------
+        ModelError
+            If it is not one label for each row, of those that the model can give.
+        """
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
         if labels.ndim != 1:
@@ -123,14 +135,19 @@ class LabelModel:
             raise ModelError(f"the model returned {len(labels)} labels for {n} rows")
         if pd.isna(labels).any():
             raise ModelError("the model returned missing labels")
-        if not self._takes_fractions and labels.dtype.kind == "f" and bool((labels % 1 != 0).any()):
+        if not self._takes_fractions and _has_fractions(labels):
             raise ModelError(
                 "the model returned fractions; of probabilities give threshold=, of other numbers a"
                 " range, desired=(low, high)"
             )
-        if self.classes is not None and not {*self.classes}.issuperset(pd.unique(labels).tolist()):
+        if self.classes is not None and not set(pd.unique(labels).tolist()) <= set(self.classes):
             raise ModelError("the model returned a label that is not one of its classes")
         return labels
+
+
+def _has_fractions(labels: Labels) -> bool:
+    """Return True if a label is a number other than a whole one."""
+    return labels.dtype.kind == "f" and bool((labels % 1 != 0).any())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,16 +168,18 @@ class ModelForm:
         if isinstance(model, Thresholded):
             model = model.model
             methods = ["predict_proba", "predict"]
-        names = [f"model.{name}" for name in methods if hasattr(model, name)]
+        names = [f"model.{method}" for method in methods if hasattr(model, method)]
+        call = names[0] if names else "model"
         n_columns = getattr(model, "n_features_in_", None)
-        return cls(
-            call=names[0] if names else "model",
-            n_columns=int(n_columns) if isinstance(n_columns, (int, np.integer)) else None,
-            has_names=getattr(model, "feature_names_in_", None) is not None,
-        )
+        if isinstance(n_columns, (int, np.integer)):
+            n_columns = int(n_columns)
+        else:
+            n_columns = None
+        has_names = getattr(model, "feature_names_in_", None) is not None
+        return cls(call=call, n_columns=n_columns, has_names=has_names)
 
     def failure(self, rows: pd.DataFrame) -> str:
-        """Return what is said of a model that raised on these rows; ``{}`` stands for its error.
+        """Return the message for a model that raised on these rows; ``{}`` stands for its error.
 
         It names columns and never a value.
         """
@@ -186,22 +205,25 @@ class ModelForm:
 
 
 def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:
-    """Return what asks a model about a table; a model that takes none is refused, with a wrapper
-    that would.
+    """Return a function that asks a model about a table.
+
+    Raises
+    ------
+    ModelError
+        If the model takes no table; the message names a wrapper that does.
     """
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(model).__mro__}
     if ("onnxruntime", "InferenceSession") in kinds:
         return partial(_run_onnx, model)
-    predict = getattr(
-        model, "inplace_predict" if ("xgboost", "Booster") in kinds else "predict", None
-    )
+    method = "inplace_predict" if ("xgboost", "Booster") in kinds else "predict"
+    predict = getattr(model, method, None)
     if predict is None and ("torch", "Module") in kinds:
         raise ModelError(
             "a torch module takes tensors; give a function of a table: model=lambda rows: "
             "net(torch.tensor(rows.to_numpy('float32'))).argmax(1).numpy()"
         )
-    found: Callable[[pd.DataFrame], Any] = predict or model
-    if not callable(found):
+    ask: Callable[[pd.DataFrame], Any] = predict or model
+    if not callable(ask):
         raise ModelError(
             f"a model needs a predict method or to be callable; got {type(model).__name__}"
         )
@@ -209,50 +231,76 @@ def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:
         raise ModelError(
             f"{model.__name__} is a class and no fitted model; have you forgotten the ()?"
         )
-    return found
+    return ask
 
 
-_TENSORS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(string)": "str"}
+_DTYPE_OF_TENSOR = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(string)": "str",
+}
 
 
 def _run_onnx(session: Any, rows: pd.DataFrame) -> Any:
-    """Ask an ONNX model for its first output; it takes the table as one tensor, or a tensor for
-    each column.
+    """Return the first output of an ONNX model.
+
+    The model takes the table as one tensor, or one tensor for each column.
     """
     inputs = session.get_inputs()
-    kinds = [
-        _TENSORS.get(each.type, each.type.removeprefix("tensor(").removesuffix(")"))
-        for each in inputs
-    ]
-    parts = [rows] if len(inputs) == 1 else [rows[[each.name]] for each in inputs]
-    given = {
-        each.name: part.to_numpy(dtype=kind)
-        for each, part, kind in zip(inputs, parts, kinds, strict=True)
-    }
-    return session.run([session.get_outputs()[0].name], given)[0]
+    tensors = {}
+    for each in inputs:
+        same_name_in_numpy = each.type.removeprefix("tensor(").removesuffix(")")
+        dtype = _DTYPE_OF_TENSOR.get(each.type, same_name_in_numpy)
+        part = rows if len(inputs) == 1 else rows[[each.name]]
+        tensors[each.name] = part.to_numpy(dtype=dtype)
+    return session.run([session.get_outputs()[0].name], tensors)[0]
+
+
+def _inner(model: Any) -> Any:
+    """Return the user's model itself, without a threshold around it."""
+    if isinstance(model, Thresholded):
+        return model.model
+    return model
+
+
+def _classes_of(model: Any) -> tuple[Any, ...] | None:
+    """Return the labels that a model can give; None if it does not say, or has several outputs."""
+    classes = getattr(model, "classes_", None)
+    if classes is None or len(classes) == 0:
+        return None
+    has_several_outputs = any(np.ndim(label) for label in classes)
+    if has_several_outputs:
+        return None
+    return tuple(np.asarray(classes).tolist())
 
 
 def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
-    """Return the columns that a model was fitted on, in its order; where it does not say, all
-    features.
+    """Return the columns that a model was fitted on, in its order; all features if it has none.
+
+    Raises
+    ------
+    ModelError
+        If the model was fitted on a column that is no feature.
     """
-    if (wanted := getattr(model, "feature_names_in_", None)) is not None:
-        columns = [str(name) for name in wanted]
+    fitted_names = getattr(model, "feature_names_in_", None)
+    if fitted_names is not None:
+        columns = [str(name) for name in fitted_names]
         unknown = [name for name in columns if name not in features]
         if unknown:
             raise ModelError(_unknown_columns(unknown, features))
         return columns
     # of CatBoost, XGBoost and LightGBM
-    for name in ("feature_names_", "feature_names", "feature_name"):
-        own = getattr(model, name, None)
-        own = own() if callable(own) else own
-        if isinstance(own, list) and set(own) <= set(features):
-            return own
+    for attribute in ("feature_names_", "feature_names", "feature_name"):
+        names = getattr(model, attribute, None)
+        if callable(names):
+            names = names()
+        if isinstance(names, list) and set(names) <= set(features):
+            return names
     return list(features)
 
 
 def _unknown_columns(unknown: Sequence[str], features: Sequence[str]) -> str:
-    """Return what is said of columns that a model wants and the schema does not have.
+    """Return the message about columns that a model wants and the schema does not have.
 
     Columns that an encoder made are named by the feature that they are made from, as their own
     names often end in one of its values.
@@ -316,11 +364,13 @@ class Thresholded:
             or not 0 < threshold <= 1
         ):
             raise ModelError("threshold must be a probability, a number above 0 and at most 1")
-        self.model, self.threshold = model, threshold
+        self.model = model
+        self.threshold = threshold
         self._ask = getattr(model, "predict_proba", None) or predict_of(model)
-        self.classes_ = np.asarray(
-            getattr(model, "classes_", [0, 1]) if hasattr(model, "predict_proba") else [0, 1]
-        )
+        classes = [0, 1]
+        if hasattr(model, "predict_proba"):
+            classes = getattr(model, "classes_", classes)
+        self.classes_ = np.asarray(classes)
         if len(self.classes_) != 2:
             raise ModelError(
                 f"threshold= needs two classes, and the model has {len(self.classes_)}; give the"
@@ -339,15 +389,21 @@ class Thresholded:
         return np.column_stack([1 - second, second])
 
     def _probability_of_second(self, rows: pd.DataFrame) -> NDArray[np.float64]:
-        found = np.asarray(self._ask(rows))
-        if found.ndim == 2 and found.shape[1] <= 2:
-            found = found[:, -1]
-        if found.ndim != 1 or found.dtype.kind != "f" or not ((found >= 0) & (found <= 1)).all():
+        """Return the probability of the second class, shape (n,); refuse anything else."""
+        second = np.asarray(self._ask(rows))
+        if second.ndim == 2 and second.shape[1] <= 2:
+            second = second[:, -1]
+        is_probability = (
+            second.ndim == 1
+            and second.dtype.kind == "f"
+            and bool(((second >= 0) & (second <= 1)).all())
+        )
+        if not is_probability:
             raise ModelError(
                 "threshold= needs a model that returns one probability for each row, between 0 and"
-                f" 1; this one returns an array of {found.dtype} of shape {found.shape}"
+                f" 1; this one returns an array of {second.dtype} of shape {second.shape}"
             )
-        return found
+        return second
 
 
 def _probabilities_of(model: Any) -> Probabilities | None:
@@ -363,4 +419,7 @@ def _probabilities_of(model: Any) -> Probabilities | None:
 
 
 def thresholded(model: Any, threshold: float | None) -> Any:
-    return model if threshold is None else Thresholded(model, threshold)
+    """Return a model with a threshold, or as it is if there is none."""
+    if threshold is None:
+        return model
+    return Thresholded(model, threshold)

@@ -32,16 +32,22 @@ from cfk_plugin.errors import (
 )
 
 OPPOSITE = "opposite"
+"""What a user passes as ``desired=`` for any label but the factual's."""
 ALREADY_DESIRED = "already_desired"
-"""Why a query is not answered whose outcome is the desired one: nobody is left without an answer
-that they need.
+"""The reason for withholding an answer if the query has the desired outcome already.
+
+Its person is not left without an answer that they need.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredRange:
-    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``; an end
-    may be infinite.
+    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``.
+
+    Attributes
+    ----------
+    low, high : float
+        An end may be infinite; None stands for that.
     """
 
     low: float
@@ -51,19 +57,18 @@ class DesiredRange:
         with quiet(
             "a range of outcomes is (low, high), two numbers or None for no end", ModelError
         ):
-            low, high = (
-                end if of is None else float(of)
-                for end, of in zip((-inf, inf), self.bounds, strict=True)
-            )
+            low = _end(self.low, infinite=-inf)
+            high = _end(self.high, infinite=inf)
         if isnan(low) or isnan(high) or low > high:
             raise ModelError("a range of outcomes is (low, high), the lower end first")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
     def __str__(self) -> str:
-        if isinf(self.low) or isinf(self.high):
-            least, most = (Interval(end, end) for end in self.bounds)
-            return f"at most {most}" if isinf(self.low) else f"at least {least}"
+        if isinf(self.low):
+            return f"at most {Interval(self.high, self.high)}"
+        if isinf(self.high):
+            return f"at least {Interval(self.low, self.low)}"
         return str(Interval(self.low, self.high))
 
     @property
@@ -71,27 +76,39 @@ class DesiredRange:
         """Both ends."""
         return self.low, self.high
 
-    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+    def __call__(self, labels: Labels) -> Mask:
+        """Return a mask of the labels in the range, shape (n,)."""
         numbers = np.asarray(labels, dtype=np.float64)
         return (numbers >= self.low) & (numbers <= self.high)
 
 
+def _end(value: Any, *, infinite: float) -> float:
+    """Return an end of a range as a number; None stands for the infinite one."""
+    if value is None:
+        return infinite
+    return float(value)
+
+
 @dataclass(frozen=True, slots=True)
 class DesiredSet:
+    """Several labels, each of which is desired."""
+
     labels: frozenset[Any]
 
     def __str__(self) -> str:
         return " or ".join(map(to_text, sorted_values(self.labels)))
 
-    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        return np.fromiter(
-            (label in self.labels for label in labels.tolist()), dtype=bool, count=len(labels)
-        )
+    def __call__(self, labels: Labels) -> Mask:
+        """Return a mask of the labels in the set, shape (n,)."""
+        is_desired = (label in self.labels for label in labels.tolist())
+        return np.fromiter(is_desired, dtype=bool, count=len(labels))
 
 
 def desired_as(given: Any) -> Any:
-    """Return what is desired as used inside: ``(low, high)`` as a `DesiredRange`, a set of labels
-    as a `DesiredSet`.
+    """Return what a user passed as ``desired=``, in one form.
+
+    ``(low, high)`` becomes a `DesiredRange`, a set of labels a `DesiredSet`, and a set of one label
+    the label. Everything else stays as it is.
     """
     if isinstance(given, tuple):
         if len(given) != 2:
@@ -100,97 +117,147 @@ def desired_as(given: Any) -> Any:
             )
         return DesiredRange(*given)
     if isinstance(given, (set, frozenset)):
-        return next(iter(given)) if len(given) == 1 else DesiredSet(frozenset(given))
+        if len(given) == 1:
+            return next(iter(given))
+        return DesiredSet(frozenset(given))
     return given
 
 
 def desired_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
-    """Read what is desired: a label, ``low..high`` or ``a,b``; `other` is asked for a label that is
-    not known.
+    """Read what is desired from text: a label, ``low..high``, ``a,b`` or ``opposite``.
+
+    Parameters
+    ----------
+    text : str
+        If it is the text of a label, it is read as that label.
+    labels : sequence
+        The labels of the model, as far as they are known.
+    other : callable
+        Takes the text of a label that is not known, and returns the label.
     """
+    is_label = any(str(label) == text for label in labels)
+    if not is_label:
+        desired_range = _range_of_text(text)
+        if desired_range is not None:
+            return desired_range
+        if "," in text:
+            parts = text.split(",")
+            return desired_as({_label_of_text(part.strip(), labels, other) for part in parts})
+        if text == OPPOSITE:
+            return text
+    return _label_of_text(text, labels, other)
 
-    def one(spelled: str) -> Any:
-        number = _float(spelled)
-        same = (
-            each
-            for each in labels
-            if str(each) == spelled or (number is not None and _float(each) == number)
-        )
-        found = next(same, None)
-        return other(spelled) if found is None else found
 
-    is_known = any(str(label) == text for label in labels)
+def _range_of_text(text: str) -> DesiredRange | None:
+    """Return the range that a text like ``1..5``, ``1..`` or ``..5`` says; None for other texts."""
     low, dots, high = text.partition("..")
-    if (
-        dots
-        and not is_known
-        and text != dots
-        and all(not end or _float(end) is not None for end in (low, high))
-    ):
-        return DesiredRange(float(low or -inf), float(high or inf))
-    if "," in text and not is_known:
-        return desired_as({one(part.strip()) for part in text.split(",")})
-    return text if text == OPPOSITE and not is_known else one(text)
-
-
-def _float(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
+    if not dots or text == dots:
         return None
+    if not all(end == "" or _is_number(end) for end in (low, high)):
+        return None
+    return DesiredRange(float(low or -inf), float(high or inf))
+
+
+def _label_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
+    """Return the label with this text, or with the number that it says; see `desired_of_text`."""
+    number = float(text) if _is_number(text) else None
+    for label in labels:
+        if str(label) == text:
+            return label
+        if number is not None and _is_number(label) and float(label) == number:
+            return label
+    return other(text)
+
+
+def _is_number(value: Any) -> bool:
+    """Return True for a number, and for the text of one."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome that was asked of the model, which a certificate is about."""
+    """The outcome that was asked of the model, as a certificate states it.
 
-    label: Any = None  # None where a function says what is desired
-    is_other: bool = False  # any label but `label` is desired
-    bounds: tuple[float, float] | None = None  # desired of a regressor, both included
-    labels: tuple[Any, ...] = ()  # any of these is desired
+    At most one of `label`, `bounds` and `labels` is given; none where a function says what is
+    desired.
+
+    Attributes
+    ----------
+    label : optional
+        The desired label or, if `is_other`, the one label that is not desired.
+    is_other : bool
+    bounds : tuple of two floats, optional
+        The desired range of a regressor's outcomes, ends included.
+    labels : tuple
+        Labels each of which is desired.
+    """
+
+    label: Any = None
+    is_other: bool = False
+    bounds: tuple[float, float] | None = None
+    labels: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, said: Mapping[str, Any] | None) -> Outcome:
-        said = said or {}
-        bounds = DesiredRange(said["low"], said["high"]).bounds if "low" in said else None
+    def of(cls, values: Mapping[str, Any] | None) -> Outcome:
+        """Return the outcome that `to_dict` wrote."""
+        if values is None:
+            return cls()
+        bounds = None
+        if "low" in values:
+            bounds = DesiredRange(values["low"], values["high"]).bounds
         return cls(
-            said.get("label", said.get("not")), "not" in said, bounds, tuple(said.get("any", ()))
+            label=values.get("label", values.get("not")),
+            is_other="not" in values,
+            bounds=bounds,
+            labels=tuple(values.get("any", ())),
         )
 
     @classmethod
-    def asked(cls, desired: Callable[[NDArray[Any]], Any]) -> Outcome:
-        """Return what can be said of a function, range or set that says what is desired."""
+    def asked(cls, desired: Callable[[Labels], Any]) -> Outcome:
+        """Return the outcome of a function, a range or a set that says what is desired."""
         if isinstance(desired, DesiredSet):
             return cls(labels=tuple(natural(label) for label in sorted_values(desired.labels)))
         bounds = getattr(desired, "bounds", None)
-        return cls(bounds=bounds if isinstance(bounds, tuple) else None)
+        if isinstance(bounds, tuple):
+            return cls(bounds=bounds)
+        return cls()
 
     @property
     def desired(self) -> Any:
-        """What was desired, as of `DesiredOutcome`; not for any label but one."""
+        """What can be passed as ``desired=`` for the outcome.
+
+        It is the label itself if any other one is desired, and None for a function.
+        """
         if self.bounds is not None:
             return DesiredRange(*self.bounds)
-        return desired_as({*self.labels}) if self.labels else self.label
+        if self.labels:
+            return desired_as({*self.labels})
+        return self.label
 
     def __str__(self) -> str:
-        if self.label is None:
-            return "as desired" if self.desired is None else str(self.desired)
-        return f"not {self.label}" if self.is_other else str(self.label)
+        if self.label is not None:
+            return f"not {self.label}" if self.is_other else str(self.label)
+        if self.desired is not None:
+            return str(self.desired)
+        return "as desired"
 
     def to_dict(self) -> dict[str, Any] | None:
-        """Return JSON-ready values; None where a function says what is desired, or for an end that
-        there is not.
+        """Return JSON-ready values; None where a function says what is desired.
+
+        An infinite end of a range is None.
         """
         if self.bounds is not None:
             low, high = (None if isinf(end) else json_value(end) for end in self.bounds)
             return {"low": low, "high": high}
         if self.labels:
             return {"any": [json_value(label) for label in self.labels]}
-        return (
-            None
-            if self.label is None
-            else {"not" if self.is_other else "label": json_value(self.label)}
-        )
+        if self.label is None:
+            return None
+        return {"not" if self.is_other else "label": json_value(self.label)}
 
 
 class DesiredOutcome(ABC):
