@@ -309,9 +309,11 @@ def _unknown_columns(unknown: Sequence[str], features: Sequence[str]) -> str:
     encoded: dict[str, None] = {}
     for name in unknown:
         # a ColumnTransformer puts the name of the encoder before a column: onehot__job_clerk
-        spelled = (name, name.partition("__")[2])
+        name_after_encoder = name.partition("__")[2]
         sources = [
-            feature for feature in features if any(_is_made_from(feature, each) for each in spelled)
+            feature
+            for feature in features
+            if _is_made_from(feature, name) or _is_made_from(feature, name_after_encoder)
         ]
         if sources:
             encoded[max(sources, key=len)] = None
@@ -410,7 +412,9 @@ def _probabilities_of(model: Any) -> Probabilities | None:
     """Return where a model's probabilities come from; None if it gives none."""
     if isinstance(model, LabelModel):  # as workers of a cluster get it
         inner = model._probabilities
-        return None if inner is None else Probabilities(model.ask_probabilities, inner.decision)
+        if inner is None:
+            return None
+        return Probabilities(model.ask_probabilities, inner.decision)
     if isinstance(model, Thresholded):
         classes = model.classes_.astype(object)
         decision = ProbabilityThreshold(classes, float(model.threshold))

@@ -413,10 +413,11 @@ class DesiredOutcome(ABC):
         -------
         array of bool, shape (n_queries, n_labels)
         """
-        shape = (len(factual_labels), len(labels))
-        label_of_pair = np.tile(labels, shape[0])
-        factual_label_of_pair = np.repeat(factual_labels, shape[1])
-        return self.is_met(label_of_pair, factual_label_of_pair).reshape(shape)
+        n_queries = len(factual_labels)
+        label_of_pair = np.tile(labels, n_queries)
+        factual_label_of_pair = np.repeat(factual_labels, len(labels))
+        is_met_in_pair = self.is_met(label_of_pair, factual_label_of_pair)
+        return is_met_in_pair.reshape(n_queries, len(labels))
 
     def test_for(self, factual_labels: Labels | None, labels: Labels) -> OutcomeTest:
         """Return the test of the outcome for some counterfactuals.

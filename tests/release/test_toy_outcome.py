@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -138,3 +139,22 @@ def test_each_label_is_an_eligibility_class() -> None:
     assert eligibility.labels == sorted(BANDS)
     classes = np.array(eligibility.labels, dtype=object)[eligibility.of_rows]
     assert classes.tolist() == PEOPLE_WITH_BAND["band"].tolist()
+
+
+def test_a_sealed_catalogue_answers_alike(tmp_path: Path) -> None:
+    here = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(POPULATION, MODEL, HigherBand())
+    here.seal(tmp_path / "catalogue.cfk")
+    opened = Population.open(tmp_path / "catalogue.cfk")
+    there = KAnonymizer().fit(opened, MODEL, HigherBand())
+    queries = people_of_band("low", 6)
+
+    answers_here, answers_there = (each.explain(queries) for each in (here, there))
+
+    assert there.guarantee_.eligibility.labels == sorted(BANDS)
+    assert answers_here.generalized
+    for one, other in zip(answers_here.generalized, answers_there.generalized, strict=True):
+        assert (one.region, one.released, one.outcome) == (
+            other.region,
+            other.released,
+            other.outcome,
+        )
