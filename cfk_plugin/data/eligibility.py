@@ -14,7 +14,7 @@ from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import HostOnly, PolicyError
 
 OUTCOMES = "outcomes"
-"""Name under which the outcomes of the sides are sealed."""
+"""Name under which the label of each class is sealed."""
 
 
 class EligibilityClasses(HostOnly):
@@ -23,6 +23,14 @@ class EligibilityClasses(HostOnly):
     If everybody counts, there is one class. If only eligible people count, those with the desired
     outcome are one class; under an outcome that depends on the factual, those with each predicted
     label are one.
+
+    Parameters
+    ----------
+    policy : PrivacyPolicy
+        Whether everybody counts.
+    desired_outcome : DesiredOutcome
+    rows : TrainingLabels
+        The model is asked about all rows, if only eligible people count and there are rows.
 
     Attributes
     ----------

@@ -361,6 +361,12 @@ class DesiredOutcome(ABC):
     def of_call(self, desired: Any, classes: Sequence[Any] | None) -> DesiredOutcome:
         """Return the outcome of a call that names one itself.
 
+        Parameters
+        ----------
+        desired : as of `of`
+        classes : sequence, optional
+            The labels that the model can give, if it says so.
+
         Raises
         ------
         InputError
@@ -381,7 +387,13 @@ class DesiredOutcome(ABC):
 
     @abstractmethod
     def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
-        """Return the outcome of a call that differs from this one; refuse what it may not be."""
+        """Return the outcome of a call that names `of_call`, which differs from this outcome.
+
+        Raises
+        ------
+        InputError
+            If explanations are not protected for it.
+        """
 
     @abstractmethod
     def keeps_classes_whole(self, of_call: DesiredOutcome) -> bool:
