@@ -52,14 +52,8 @@ from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.editions import CatalogueEditions, book_of_published, outcomes_of
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
-from cfk_plugin.release.guarantee import (
-    AUTO,
-    Guarantee,
-    check,
-    check_rerun,
-    check_sealable,
-    choose,
-)
+from cfk_plugin.release.fit_checks import AUTO, check, check_rerun, check_sealable, choose
+from cfk_plugin.release.guarantee import Guarantee
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
 from cfk_plugin.release.publication import content_of, distinct_entries, numbered, table_of

@@ -5,40 +5,28 @@ methods.
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from itertools import compress
-from math import isfinite
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, DistinctParts
 from cfk_plugin.data.display import doing
-from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
+from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.model import EligibilityClasses, Goal, Judge, TrainingLabels
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
-from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.region import Region
 from cfk_plugin.data.sealing import SealedRegion
-from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import (
-    ExactValuesWarning,
     HostOnly,
-    InputError,
-    LookupGuaranteeWarning,
     ModelError,
-    PluginError,
     PolicyError,
-    did_you_mean,
-    quiet,
 )
-from cfk_plugin.hookspecs import Proposal, Protector
-from cfk_plugin.protection import BUILT_IN
+from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection.answers.search import EXPLAINER_START, ExplainerStart
 from cfk_plugin.protection.catalogue.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
 from cfk_plugin.protection.partition.microaggregation import (
@@ -313,203 +301,3 @@ def _sealed_catalogue(rows: TrainingLabels, policy: PrivacyPolicy, goal: Goal) -
 
 _NOTHING = 'the bundle has nothing for guarantee="{}"; seal a fitted KAnonymizer'
 _log = logging.getLogger("cfk_plugin")
-AUTO = "auto"
-_LOOKUP = "exact"  # what "auto" stands for under a lookup guarantee
-_MAY_CHANGE = ("k", "near_native", "on_infeasible")  # none of them weakens what was sealed
-_WEAK = (
-    "a lookup guarantee counts the people in a region; somebody who reruns the algorithm, or asks"
-    ' the model, may be left with fewer. guarantee="reciprocal" holds against rerunning,'
-    ' "catalogue" against both'
-)
-_EXACT = (
-    'private_values="exact" gives each entry of the catalogue the private values of one person;'
-    " somebody who knows them can tell whose they are, and who is in the table."
-    ' private_values="shared", the default, gives entries values of at least k people or of no one'
-)
-
-
-def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
-    """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded
-    method.
-    """
-    if policy.guarantee == "lookup":
-        warnings.warn(_WEAK, LookupGuaranteeWarning, stacklevel=3)
-    if policy.guarantee == "catalogue" and policy.private_values == "exact":
-        warnings.warn(_EXACT, ExactValuesWarning, stacklevel=3)
-    if population.policy is not None:
-        _check_floor(policy, population.policy)
-    if policy.k > population.n_people:
-        raise PolicyError(
-            f"k = {policy.k} is above the number of people, {population.n_people}; choose a smaller"
-            " k, or take more people in"
-        )
-    if not population.has_rows:
-        _check_without_rows(policy, population)
-    if (policy.l or policy.t is not None) and not population.schema.sensitive:
-        raise PolicyError(
-            "l and t need sensitive attributes in the schema; name them with `sensitive=`"
-        )
-    if policy.guarantee != "lookup" and method != AUTO:
-        raise PolicyError(
-            f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs'
-            ' method="auto"; a method that chooses a region per counterfactual needs'
-            ' guarantee="lookup"'
-        )
-
-
-def _check_without_rows(policy: PrivacyPolicy, population: Population) -> None:
-    """Refuse what needs people's private values or predictions, which are not in this process."""
-    needs = [name for name, value in (("l", policy.l), ("t", policy.t)) if value is not None]
-    if population.is_sealed:
-        if needs and policy.guarantee == "lookup":
-            raise PolicyError(
-                "l and t of a region of its own are counted in rows, and a sealed population has"
-                " none"
-            )
-        return
-    needs += ['guarantee="catalogue"'] if policy.guarantee == "catalogue" else []
-    needs += ["rare_values"] if policy.rare_values != "release" else []
-    needs += ["alpha"] if policy.alpha is not None else []
-    needs += ["private_values"] if policy.private_values == "bins" else []
-    if needs:
-        raise PolicyError(
-            f"{', '.join(needs)}: judged by private values or predictions of people, and these rows"
-            ' stay on the cluster; use guarantee="reciprocal", or Population.from_frame or'
-            " from_parquet"
-        )
-
-
-def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
-    """Refuse a policy that is weaker than the sealed one: k may grow."""
-    mine, theirs = policy.to_dict(), sealed.to_dict()
-    if policy.k < sealed.k:
-        raise PolicyError(f"k = {policy.k} is below the floor of the bundle, {sealed.k}")
-    if changed := sorted(
-        name for name, value in mine.items() if value != theirs[name] and name not in _MAY_CHANGE
-    ):
-        raise PolicyError(f"the bundle fixes {', '.join(changed)}; only k may be raised")
-
-
-def choose(
-    method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]
-) -> tuple[Protector, str]:
-    """Return the protector of a method and its name, which is read before it sees data:
-    certificates show the name.
-    """
-    method = _LOOKUP if method == AUTO else method
-    if isinstance(method, str):
-        if method == "dp":
-            raise InputError(
-                'method="dp" answers queries and has no use for counterfactuals: use'
-                ' DPPrototypes, or protect(explainer, method="dp", ...)'
-            )
-        known: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
-        if method not in known:
-            names = ["auto", *sorted(known)]
-            raise InputError(
-                f"unknown method {method!r}; known: {', '.join(names)}"
-                f"{did_you_mean([method], names)}"
-            )
-        return known[method](), method
-    name = getattr(method, "name", None)
-    if type(name) is not str or not callable(getattr(method, "protect", None)):
-        raise InputError(f"method must be a name or a protector; got {type(method).__name__}")
-    if name in BUILT_IN and not isinstance(method, BUILT_IN[name]):
-        raise InputError(
-            f"a protector calls itself {name!r}, which is a built-in one; give it another name"
-        )
-    return method, name
-
-
-def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
-    """Refuse to measure an effective k where rerunning a protector for other people says
-    nothing.
-    """
-    if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
-        raise PolicyError(
-            "measure_k_effective needs a method that draws no random numbers and a policy without l"
-            " and t; the inversion attack of the audit estimates it for others"
-        )
-
-
-def check_sealable(policy: PrivacyPolicy) -> None:
-    """Refuse to seal a policy that needs people's private values."""
-    judged = (
-        policy.private_values == "bins"
-        or policy.rare_values != "release"
-        or policy.alpha is not None
-    )
-    if judged:
-        raise PolicyError(
-            "a bundle has no private values of people: it cannot hold bins, rare values or alpha"
-        )
-
-
-# Only exact types are read, each once: a subclass could differ between verification and release.
-
-
-def rebuild(proposal: Proposal, population: Population) -> Proposal | None:
-    """Return a copy of a proposal made of the population's own values; None if it is malformed."""
-    try:
-        with quiet("a proposed region is malformed", PluginError):
-            region, gap = proposal.region, proposal.gap
-            own = None if region is None else _own_region(region, population)
-            return Proposal(own, proposal.optimal is True, None if gap is None else float(gap))
-    except PluginError as error:
-        _log.debug("%s", error)
-        return None
-
-
-def _own_region(region: Region, population: Population) -> Region:
-    names = population.schema.quasi_identifiers
-    if (
-        type(region) is not Region
-        or type(region.parts) is not dict
-        or len(region.parts) != len(names)
-    ):
-        raise TypeError("not a Region over the quasi-identifiers")
-    parts = region.parts.copy()
-    return Region({name: _own_part(parts[name], population.domains[name]) for name in names})
-
-
-def _own_part(part: Part, domain: Domain) -> Part:
-    if not domain.is_interval:
-        if type(part) is not frozenset:
-            raise TypeError("not a frozenset")
-        codes = [domain.code(value) for value in part if value is not None]
-        if UNKNOWN in codes:
-            raise TypeError("a value that the population does not have")
-        own = {domain.value(code) for code in codes}
-        return frozenset(own | {None} if None in part and domain.has_missing else own)
-    if type(part) is not Interval:
-        raise TypeError("not an Interval")
-    low, high, levels = part.low, part.high, part.levels
-    missing = part.missing is True and domain.has_missing
-    if domain.attribute.kind == "ordinal":
-        return _own_levels(levels, missing, domain)
-    if levels is not None:
-        raise TypeError("levels belong to ordinal attributes")
-    if low is None and high is None:
-        return Interval(None, None, missing)
-    return Interval(domain.natural(_end(low)), domain.natural(_end(high)), missing)
-
-
-def _own_levels(levels: Any, missing: bool, domain: Domain) -> Interval:
-    if type(levels) is not tuple:
-        raise TypeError("not a tuple of levels")
-    codes = [domain.code(level) for level in levels]
-    if not codes:
-        return Interval(None, None, missing, ())
-    if UNKNOWN in codes or codes != list(range(codes[0], codes[0] + len(codes))):
-        raise TypeError("levels must be neighbours")
-    own = tuple(domain.values[codes[0] : codes[-1] + 1].tolist())
-    return Interval(own[0], own[-1], missing, own)
-
-
-def _end(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, date)):
-        raise TypeError("not a number or date")
-    number = to_number(value)
-    if not isfinite(number):
-        raise ValueError("not a finite number")
-    return number

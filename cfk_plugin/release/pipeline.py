@@ -45,12 +45,12 @@ from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.guarantee import (
     Guarantee,
     Sources,
-    rebuild,
     sources_of,
     with_answer_facts,
 )
 from cfk_plugin.release.ledger_guard import LedgerGuard
 from cfk_plugin.release.person_handles import PersonHandles
+from cfk_plugin.release.proposals import rebuild
 from cfk_plugin.release.query_outcomes import ReadableQueries, with_unknown_category
 from cfk_plugin.release.results import Explanation, Withheld
 from cfk_plugin.release.verification import Certified, Verdict, Verifier, entries_of, refused

@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.data.model import CombinationOutcomes, Goal, LabelModel, TrainingLabels
 from cfk_plugin.hookspecs import Proposal
-from cfk_plugin.release.guarantee import rebuild
+from cfk_plugin.release.proposals import rebuild
 from cfk_plugin.release.results import (
     Certificate,
     GeneralizedCounterfactual,
