@@ -21,7 +21,8 @@ from cfk_plugin.data.constraints import Rules, decided_features, most_changes, r
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.margin import checked_later, requirement_of
-from cfk_plugin.data.model import Goal, LabelModel, TrainingLabels, thresholded
+from cfk_plugin.data.model import LabelModel, TrainingLabels, thresholded
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart, policy_or
 from cfk_plugin.data.population import Population, check_population
@@ -268,7 +269,7 @@ class KAnonymizer(HostOnly):
         """Learn what answers calls: labels, groups, a catalogue; then set up the pipeline."""
         self.manager_ = load_plugins(self.plugins)
         self.population_ = population
-        self.goal_ = Goal(desired)
+        self.goal_ = DesiredOutcome.of(desired)
         self.rules_ = rules_of(population.encoder)
         self.model_ = self._learn_model(model)
         rows = TrainingLabels(self.model_, population)
@@ -711,7 +712,7 @@ class KAnonymizer(HostOnly):
         frame = require_features(records, self.population_.schema.features, "records")
         return self.pipeline_.regions_of(frame)
 
-    def goal_of_call(self, desired: Any) -> Goal | None:
+    def goal_of_call(self, desired: Any) -> DesiredOutcome | None:
         """Return the goal of a call that names an outcome itself; None if it names none.
 
         Refused is an outcome other than the one protected for and, where only eligible people
@@ -720,8 +721,7 @@ class KAnonymizer(HostOnly):
         if desired is None:
             return None
         goal = self.goal_.of_call(desired, self.model_.classes)
-        is_part = callable(goal.desired) or not self.goal_.is_opposite
-        if goal != self.goal_ and is_part and self.policy_.counts_eligible:
+        if self.policy_.counts_eligible and not self.goal_.keeps_classes_whole(goal):
             raise InputError(
                 "the call asks for a part of the outcomes, and the k people are those with the"
                 " outcome that was protected for; protect the explainer with desired=(low, high) or"

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable, valid_rows
-from cfk_plugin.data.model import CombinationOutcomes, Goal, Judge, KnownOutcomes, Labels
+from cfk_plugin.data.model import CombinationOutcomes, KnownOutcomes, Labels
+from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
 from cfk_plugin.data.policy import Mask, SearchStart
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Progress
@@ -33,7 +34,7 @@ class Call(HostOnly):
 
     points: EncodedTable  # n counterfactuals; n queries where no explainer was asked
     query: Rows  # shape (n,); number of the query that each row answers
-    goal: Goal  # the outcome that this call asks for
+    goal: DesiredOutcome  # the outcome that this call asks for
     constraints: Constraints | None = None  # the factual of each row, and the permitted changes
     factual_labels: Labels | None = None  # shape (n,)
     unlabelled_factuals: EncodedTable | None = None  # n rows
@@ -134,7 +135,7 @@ class Candidates(HostOnly):
     position: Rows  # shape (m,); in the call
     points: EncodedTable  # m rows; their private values are released
     query: Rows  # shape (m,); number of the query that each answers
-    goal: Goal
+    goal: DesiredOutcome
     labels: Labels  # shape (m,); the model's, of the points
     factual_labels: Labels | None  # shape (m,); where they decide which outcome is desired
     combination_outcomes: CombinationOutcomes
@@ -147,9 +148,9 @@ class Candidates(HostOnly):
         return len(self.points)
 
     @property
-    def judge(self) -> Judge:
+    def judge(self) -> OutcomeTest:
         """Says of labels, given with the candidate each belongs to, whether they are desired."""
-        return self.goal.judge(self.factual_labels, self.labels)
+        return self.goal.test_for(self.factual_labels, self.labels)
 
     def take(self, at: Rows) -> Candidates:
         """Return some of the candidates."""

@@ -20,11 +20,11 @@ from cfk_plugin.data.encoded_table import FEW, encode
 from cfk_plugin.data.model import (
     CombinationOutcomes,
     EligibilityClasses,
-    Goal,
     KnownOutcomes,
     Labels,
     TrainingLabels,
 )
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
@@ -151,14 +151,15 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         if constraints is None or not len(position):
             return Selection(None, {})
         factual_labels = None
-        if call.goal.is_opposite:
+        if call.goal.needs_factual_labels:
             factual_labels = self.rows.ask(constraints.queries.frame)
-            is_open = self.eligibility.open_to(None, factual_labels, len(position))
-            answers = self._search(call, position, constraints, is_open)
-            already_desired = position[:0]
-        else:
-            is_open = self.eligibility.with_outcome(call.goal, len(position))
-            answers = self._search(call, position, constraints, is_open, asks_queries=True)
+        is_open = self.eligibility.open_to(call.goal, None, factual_labels, len(position))
+        may_be_met_already = call.goal.may_be_met_already
+        answers = self._search(
+            call, position, constraints, is_open, asks_queries=may_be_met_already
+        )
+        already_desired = position[:0]
+        if may_be_met_already:
             answers, has_outcome = self._without_desired_queries(call, constraints, answers)
             already_desired = position[has_outcome]
         return self._selection(
@@ -189,7 +190,9 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             return Selection(None, _already_desired(desired.already_desired))
         constraints = call.constraints_of(desired.position)
         start = self._start(call, desired.position, desired.labels)
-        is_open = self.eligibility.open_to(desired.labels, desired.factual_labels, len(desired))
+        is_open = self.eligibility.open_to(
+            call.goal, desired.labels, desired.factual_labels, len(desired)
+        )
         if constraints is None:
             entry = nearest(self.catalogue, start.counterfactuals, is_open, start.groups)
             answers = CatalogueAnswers(entry, None, [])
@@ -213,7 +216,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         groups nor open entries depend on these labels, and one row per query, so that each query
         can be asked about beside its counterfactual.
         """
-        is_one_class = self.eligibility.is_one and not call.goal.is_opposite
+        is_one_class = self.eligibility.is_one and not call.goal.needs_factual_labels
         n_queries = n if call.query_outcomes is None else len(call.query_outcomes.at)
         return is_one_class and 0 < n <= FEW and n_queries == n
 
@@ -226,7 +229,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         """
         # Positions stand in for labels, as there is one eligibility class whatever the label.
         start = self._start(call, position, position.astype(object))
-        is_open = self.eligibility.with_outcome(call.goal, len(position))
+        is_open = self.eligibility.open_to(call.goal, None, None, len(position))
         answers = self._search(
             call, position, constraints, is_open, start, asks_start=True, asks_queries=True
         )
@@ -235,7 +238,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         labels = answers.own
         if labels is None:  # the search had no question
             labels = self.rows.ask(start.counterfactuals.frame)
-        is_desired = call.goal.met(labels)
+        is_desired = call.goal.is_met(labels)
         if not is_desired.all():
             is_answered = is_desired & ~has_outcome
             desired = DesiredCounterfactuals(
@@ -300,7 +303,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         labels = answers.at_queries
         if labels is None:  # the search had no question
             labels = self.rows.ask(constraints.queries.frame)
-        has_outcome = call.goal.met(labels)
+        has_outcome = call.goal.is_met(labels)
         return answers.without(has_outcome), has_outcome
 
     def _selection(self, call: Call, found: FoundAnswers) -> Selection:
@@ -321,7 +324,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         factual_labels = None
         if found.factual_labels is not None:
             factual_labels = found.factual_labels[answered]
-        judge = call.goal.judge(factual_labels, labels)
+        judge = call.goal.test_for(factual_labels, labels)
         known_outcomes = answers.known_outcomes(self.catalogue)
         explainer_start = None
         start: SearchStart = "query"
@@ -527,7 +530,7 @@ def _entries_with_values(catalogue: Catalogue, entries: Rows, values_entry: Rows
 def candidates_of_entries(
     catalogue: Catalogue,
     entries: Rows,
-    goal: Goal,
+    goal: DesiredOutcome,
     rows: TrainingLabels,
     eligibility: EligibilityClasses,
 ) -> Candidates:
@@ -542,7 +545,7 @@ def candidates_of_entries(
         goal=goal,
         labels=labels,
         factual_labels=None,
-        combination_outcomes=CombinationOutcomes(goal.judge(None, labels), rows, points),
+        combination_outcomes=CombinationOutcomes(goal.test_for(None, labels), rows, points),
         eligibility=eligibility.of(labels),
         origin=CatalogueOrigin(entries=entries),
     )

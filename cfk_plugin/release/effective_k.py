@@ -59,7 +59,7 @@ def _in_their_place(
     encoder = rows.population.encoder
     frame = rows_for_cells(encoder, candidates.points.frame, candidate, cells)
     points = encode(frame, encoder)
-    judge = candidates.judge
+    judge = candidates.judge.take(candidate)
     return Candidates(
         position=candidates.position[candidate],
         points=points,
@@ -67,8 +67,6 @@ def _in_their_place(
         goal=candidates.goal,
         labels=candidates.labels[candidate],
         factual_labels=None,
-        combination_outcomes=CombinationOutcomes(
-            lambda labels, at: judge(labels, candidate[at]), rows, points.frame
-        ),
+        combination_outcomes=CombinationOutcomes(judge, rows, points.frame),
         eligibility=candidates.eligibility[candidate],
     )

@@ -12,7 +12,8 @@ from types import MappingProxyType
 import numpy as np
 
 from cfk_plugin.data.display import doing
-from cfk_plugin.data.model import EligibilityClasses, Goal, TrainingLabels
+from cfk_plugin.data.model import EligibilityClasses, TrainingLabels
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
@@ -45,7 +46,7 @@ KINDS: Mapping[GuaranteeName, type[Guarantee]] = MappingProxyType(
 
 def make_guarantee(
     policy: PrivacyPolicy,
-    goal: Goal,
+    goal: DesiredOutcome,
     rows: TrainingLabels,
     effort: Effort,
     people: PersonHandles | None,
@@ -91,7 +92,7 @@ def make_guarantee(
 
 def _divide_people(
     policy: PrivacyPolicy,
-    goal: Goal,
+    goal: DesiredOutcome,
     rows: TrainingLabels,
     eligibility: EligibilityClasses,
     effort: Effort,
@@ -104,7 +105,9 @@ def _divide_people(
         return partition_of(rows.population, policy, eligibility.of_rows, likely, effort)
 
 
-def _sealed_guarantee(policy: PrivacyPolicy, goal: Goal, rows: TrainingLabels) -> Guarantee:
+def _sealed_guarantee(
+    policy: PrivacyPolicy, goal: DesiredOutcome, rows: TrainingLabels
+) -> Guarantee:
     """Return the guarantee that was sealed with a population."""
     eligibility = EligibilityClasses(policy, goal, rows)
     if policy.guarantee == "catalogue":
@@ -124,7 +127,9 @@ def _sealed_partition(population: Population, policy: PrivacyPolicy) -> Partitio
     return coarser(partition, policy.k)
 
 
-def _sealed_catalogue(rows: TrainingLabels, policy: PrivacyPolicy, goal: Goal) -> Catalogue:
+def _sealed_catalogue(
+    rows: TrainingLabels, policy: PrivacyPolicy, goal: DesiredOutcome
+) -> Catalogue:
     """Return the catalogue that was sealed, whose k is fixed."""
     population = rows.population
     if population.policy is not None and population.policy.k != policy.k:

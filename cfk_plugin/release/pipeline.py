@@ -8,11 +8,9 @@ presents what remains. Whatever fails is withheld.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +19,9 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints, Rules
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable, encode, valid_rows
-from cfk_plugin.data.model import CombinationOutcomes, Goal, LabelModel, Labels, TrainingLabels
-from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
+from cfk_plugin.data.model import CombinationOutcomes, LabelModel, Labels, TrainingLabels
+from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
@@ -56,7 +55,7 @@ class Pipeline(HostOnly):
     population: Population
     policy: PrivacyPolicy
     model: LabelModel
-    goal: Goal
+    goal: DesiredOutcome
     rows: TrainingLabels
     guarantee: Guarantee
     protector: Protector
@@ -255,13 +254,9 @@ class Pipeline(HostOnly):
 
     def _present(self, candidates: Candidates, verdicts: Sequence[Verdict]) -> list[Explanation]:
         """Return what each candidate releases, or why nothing is released."""
-        outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
-        if self.goal.is_opposite:
-            factual_labels: Iterable[object] = repeat(None)
-            if candidates.factual_labels is not None:
-                factual_labels = candidates.factual_labels
-            outcome_of = partial(self.goal.outcome, self.model.classes)
-            outcomes = map(outcome_of, factual_labels, candidates.labels)
+        outcomes = candidates.goal.outcomes(
+            candidates.labels, candidates.factual_labels, self.model.classes
+        )
         return list(
             entries_of(
                 candidates.query.tolist(),
@@ -295,8 +290,8 @@ class Pipeline(HostOnly):
         """
         if factuals is None:
             return None
-        may_have_outcome = not self.goal.is_opposite
-        if not may_have_outcome and not self.guarantee.is_for_query(is_limited=is_limited):
+        may_be_met_already = self.goal.may_be_met_already
+        if not may_be_met_already and not self.guarantee.is_for_query(is_limited=is_limited):
             return None
         return encode(factuals, self.population.encoder)
 
@@ -312,7 +307,7 @@ class Pipeline(HostOnly):
             call = replace(call, factual_labels=factual_labels)
         if factuals is None:
             return call
-        if self.goal.is_opposite:
+        if self.goal.needs_factual_labels:
             if factual_labels is not None:
                 return call
             asked = self.rows.queried(factuals, call.query)
@@ -338,7 +333,7 @@ class Pipeline(HostOnly):
         It is False where the model cannot read a query, or fails: these are then withheld for the
         reason that is known.
         """
-        if self.goal.is_opposite or not len(queries):
+        if not self.goal.may_be_met_already or not len(queries):
             return np.zeros(len(queries), dtype=bool)
         try:
             with failing_closed():
@@ -381,7 +376,7 @@ class Pipeline(HostOnly):
             return regions
         points = records.take(position)
         labels = self.model(points.frame).astype(object)
-        judge = self.goal.judge(None, labels)
+        judge = self.goal.test_for(None, labels)
         candidates = Candidates(
             position=position,
             points=points,
