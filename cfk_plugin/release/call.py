@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,11 +58,11 @@ class Call(HostOnly):
             return self.query_outcomes.rows
         if self.unlabelled_factuals is not None:
             return self.unlabelled_factuals.take(position)
-        return None if self.factual_labels is None else self.factual_labels[position]
+        return rows_of(self.factual_labels, position)
 
     def constraints_of(self, position: Rows) -> Constraints | None:
         """Return the constraints of some rows."""
-        return None if self.constraints is None else self.constraints.take(position)
+        return _take(self.constraints, position)
 
     def in_order(self, explanations: Mapping[int, Explanation]) -> list[Explanation]:
         """Return one explanation per row, from those at some positions.
@@ -70,9 +70,13 @@ class Call(HostOnly):
         Other rows are withheld: for the fault of the point or of the factual if there is one, and
         otherwise because the counterfactual does not have the desired outcome.
         """
-        return [
-            explanations[i] if i in explanations else self._withheld(i) for i in range(len(self))
-        ]
+        in_order: list[Explanation] = []
+        for i in range(len(self)):
+            if i in explanations:
+                in_order.append(explanations[i])
+            else:
+                in_order.append(self._withheld(i))
+        return in_order
 
     def _withheld(self, i: int) -> Withheld:
         fault = self.points.faults[i]
@@ -119,12 +123,14 @@ class CatalogueOrigin(HostOnly):
     def take(self, at: Rows) -> CatalogueOrigin:
         """Return the origin of some of the candidates."""
         start = self.explainer_start
+        if start is not None:
+            start = start_of(start, at)
         return replace(
             self,
             entries=self.entries[at],
-            values_entry=_rows_of(self.values_entry, at),
-            moved=_rows_of(self.moved, at),
-            explainer_start=None if start is None else start_of(start, at),
+            values_entry=rows_of(self.values_entry, at),
+            moved=rows_of(self.moved, at),
+            explainer_start=start,
         )
 
 
@@ -160,11 +166,11 @@ class Candidates(HostOnly):
             points=self.points.take(at),
             query=self.query[at],
             labels=self.labels[at],
-            factual_labels=_rows_of(self.factual_labels, at),
+            factual_labels=rows_of(self.factual_labels, at),
             combination_outcomes=self.combination_outcomes.restrict(at),
             eligibility=self.eligibility[at],
-            constraints=None if self.constraints is None else self.constraints.take(at),
-            origin=None if self.origin is None else self.origin.take(at),
+            constraints=_take(self.constraints, at),
+            origin=_take(self.origin, at),
         )
 
 
@@ -184,5 +190,18 @@ def start_of(explainer_start: ExplainerStart, at: Rows) -> ExplainerStart:
     )
 
 
-def _rows_of(column: NDArray[Any] | None, at: Rows) -> NDArray[Any] | None:
+def rows_of(column: NDArray[Any] | None, at: Rows | Mask) -> NDArray[Any] | None:
+    """Return some rows of an array that may be missing."""
     return None if column is None else np.asarray(column[at])
+
+
+class _Takes(Protocol):
+    def take(self, at: Rows, /) -> Self: ...
+
+
+_Table = TypeVar("_Table", bound=_Takes)
+
+
+def _take(table: _Table | None, at: Rows) -> _Table | None:
+    """Return some rows of a table that may be missing."""
+    return None if table is None else table.take(at)

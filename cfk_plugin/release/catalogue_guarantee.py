@@ -46,6 +46,7 @@ from cfk_plugin.release.call import (
     CatalogueOrigin,
     DesiredCounterfactuals,
     Selection,
+    rows_of,
     start_of,
 )
 from cfk_plugin.release.editions import CatalogueEditions
@@ -112,12 +113,13 @@ class CatalogueGuarantee(ReciprocalGuarantee):
 
     def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
         """Return a verifier that counts the groups, or reads what was sealed where none are."""
+        sealed = None if self.population.has_cells else self.sealed_region
         return Verifier(
             self.population,
             self.policy,
             reference=reference,
             mapped_rows=self.members,
-            sealed=None if self.population.has_cells else self.sealed_region,
+            sealed=sealed,
             requirement=self.rows.requirement,
             seed=seed,
         )
@@ -321,9 +323,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         if points is None:  # entries as they are
             points = encode(self.catalogue.points.take(entries), self.population.encoder)
         labels = self.catalogue.labels[entries]
-        factual_labels = None
-        if found.factual_labels is not None:
-            factual_labels = found.factual_labels[answered]
+        factual_labels = rows_of(found.factual_labels, answered)
         judge = call.goal.test_for(factual_labels, labels)
         known_outcomes = answers.known_outcomes(self.catalogue)
         explainer_start = None
@@ -380,17 +380,15 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         if len(np.unique(query)) == len(query):
             return list(explanations)
         region_of_values: dict[tuple[str, ...], Region] = {}
-        combined: list[Explanation] = []
-        for explanation in explanations:
-            is_apart = True
-            if isinstance(explanation, GeneralizedCounterfactual) and explanation.released:
-                cells = explanation.cells()
-                values = (str(explanation.query), *(cells[name] for name in explanation.released))
-                region = region_of_values.setdefault(values, explanation.region)
-                is_apart = region == explanation.region
-            combined.append(
-                explanation if is_apart else Withheld(explanation.query, "no_other_answer")
-            )
+        combined = list(explanations)
+        for i, explanation in enumerate(explanations):
+            if not isinstance(explanation, GeneralizedCounterfactual) or not explanation.released:
+                continue
+            cells = explanation.cells()
+            values = (str(explanation.query), *(cells[name] for name in explanation.released))
+            region = region_of_values.setdefault(values, explanation.region)
+            if region != explanation.region:
+                combined[i] = Withheld(explanation.query, "no_other_answer")
         return combined
 
     def sources(self, candidates: Candidates) -> Sources:

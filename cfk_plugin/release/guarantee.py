@@ -33,7 +33,7 @@ from cfk_plugin.protection.partition.partition import (
     partition_to_arrays,
 )
 from cfk_plugin.records.rule import Handles
-from cfk_plugin.release.call import Call, Candidates, DesiredCounterfactuals, Selection
+from cfk_plugin.release.call import Call, Candidates, DesiredCounterfactuals, Selection, rows_of
 from cfk_plugin.release.protector_choice import choose_protector
 from cfk_plugin.release.results import Explanation
 from cfk_plugin.release.verification import Verdict, Verifier
@@ -180,7 +180,7 @@ class Guarantee(HostOnly, ABC):
         return DesiredCounterfactuals(
             position=position[is_answered],
             labels=labels[is_answered],
-            factual_labels=None if factual_labels is None else factual_labels[is_answered],
+            factual_labels=rows_of(factual_labels, is_answered),
             known_outcomes=known_outcomes.restrict(is_answered),
             already_desired=np.flatnonzero(has_outcome),
         )

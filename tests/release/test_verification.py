@@ -18,7 +18,7 @@ from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.data.model import CombinationOutcomes, LabelModel, TrainingLabels
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.hookspecs import Proposal
-from cfk_plugin.release.proposals import rebuild
+from cfk_plugin.release.rebuilt_proposals import rebuild
 from cfk_plugin.release.results import (
     Certificate,
     GeneralizedCounterfactual,
