@@ -19,7 +19,7 @@ from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.hookspecs import Proposal
-from cfk_plugin.release.guarantee import rebuild
+from cfk_plugin.release.rebuilt_proposals import rebuild
 from cfk_plugin.release.results import (
     Certificate,
     GeneralizedCounterfactual,
