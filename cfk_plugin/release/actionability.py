@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import Constraints, DistinctParts
 from cfk_plugin.data.domain import Codes, Rows
 from cfk_plugin.data.encoded_table import EncodedTable
-from cfk_plugin.data.model import Grid, Judge, rows_for_cells
+from cfk_plugin.data.model import Grid, rows_for_cells
+from cfk_plugin.data.outcome import OutcomeTest
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Part, part_contains, part_of
 from cfk_plugin.errors import HostOnly
@@ -82,7 +83,7 @@ class Actionability(HostOnly):
         constraints: Constraints,
         encoded: EncodedTable,
         verdicts: Sequence[Verdict],
-        judge: Judge,
+        is_desired: OutcomeTest,
         ask: Ask,
     ) -> list[Verdict]:
         """Withhold regions in which no permitted combination of values has the desired outcome.
@@ -95,7 +96,7 @@ class Actionability(HostOnly):
         constraints : the query of each verdict, and what may change
         encoded : the counterfactual of each verdict, whose private values are released
         verdicts : one per query
-        judge : says which of the model's labels are desired
+        is_desired : tells which of the model's labels are desired, given the query of each
         ask : asks the model
         """
         answers = self._certified_answers(constraints, encoded, verdicts)
@@ -109,7 +110,7 @@ class Actionability(HostOnly):
         n_at_once = self._n_queries_at_once()
         for start in range(0, len(answerable), n_at_once):
             chunk = answers.take(answerable[start : start + n_at_once])
-            shares = self._permitted_pureness(chunk, judge, ask)
+            shares = self._permitted_pureness(chunk, is_desired, ask)
             for i, verdict, share in zip(
                 chunk.positions.tolist(), chunk.verdicts, shares, strict=True
             ):
@@ -165,15 +166,17 @@ class Actionability(HostOnly):
         most_values = max(domain.size for domain in self._population.domains.values())
         return max(_MOST_CODES // most_values, 1)
 
-    def _permitted_pureness(self, answers: CertifiedAnswers, judge: Judge, ask: Ask) -> list[float]:
+    def _permitted_pureness(
+        self, answers: CertifiedAnswers, is_desired: OutcomeTest, ask: Ask
+    ) -> list[float]:
         """Return the share of each region's permitted combinations that have the outcome.
 
         It is 0 where no combination is permitted.
         """
         rows, answer_of_row = self._permitted_rows(answers)
         n_answers = len(answers.positions)
-        is_desired = judge(ask(rows), answers.positions[answer_of_row])
-        n_desired = np.bincount(answer_of_row, weights=is_desired, minlength=n_answers)
+        has_outcome = is_desired(ask(rows), answers.positions[answer_of_row])
+        n_desired = np.bincount(answer_of_row, weights=has_outcome, minlength=n_answers)
         n_asked = np.bincount(answer_of_row, minlength=n_answers)
         shares: list[float] = (n_desired / np.maximum(n_asked, 1)).tolist()
         return shares

@@ -59,8 +59,8 @@ from cfk_plugin.data.model import (
     SURE,
     CombinationOutcomes,
     Grid,
-    Judge,
 )
+from cfk_plugin.data.outcome import OutcomeTest
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, Requirement
@@ -920,7 +920,7 @@ class Verifier(HostOnly):
         asked: Constraints,
         encoded: EncodedTable,
         verdicts: Sequence[Verdict],
-        judge: Judge,
+        judge: OutcomeTest,
         ask: Ask,
     ) -> list[Verdict]:
         """Forward to `Actionability.withhold_excluded_changes`."""

@@ -358,7 +358,12 @@ def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
     every_candidate: pytest.MonkeyPatch,
 ) -> None:
     """Where these have the outcome wherever the weakest entries of a region have it."""
-    for name in ("answers._NEAR", "answers._MIXED", "answers._MOVED_VALUES", "catalogue._ALONE"):
+    for name in (
+        "answers.search._NEAR",
+        "answers.search._MIXED",
+        "answers.search._MOVED_VALUES",
+        "catalogue.catalogue._ALONE",
+    ):
         every_candidate.setattr(f"cfk_plugin.protection.{name}", 10**4)
     train, queries, nearer = table(0), table(50)[[*QUASI, *PRIVATE]], 0
     queries = queries[two(queries) == "no"].head(25)

@@ -19,12 +19,11 @@ from cfk_plugin.data.model import (
     MOST_CELLS,
     OUTCOMES,
     SAMPLED,
-    Goal,
     Grid,
-    Judge,
     TrainingLabels,
     rows_for_cells,
 )
+from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import Predictions
@@ -84,7 +83,7 @@ class Catalogue(HostOnly):
     private: pd.DataFrame  # private values of each
     consistent: Ints  # per entry: members of its group that the model is consistent with
     pure: Floats  # per entry: share of its region, or of a sample of it, with its outcome
-    goal: Goal
+    goal: DesiredOutcome
     model: TrainingLabels
     policy: PrivacyPolicy
     # further numbers that set the ranges of distances
@@ -107,7 +106,7 @@ class Catalogue(HostOnly):
         cls,
         partition: Partition,
         policy: PrivacyPolicy,
-        goal: Goal,
+        goal: DesiredOutcome,
         model: TrainingLabels,
         book: ValueBook | None = None,
     ) -> Catalogue:
@@ -222,9 +221,9 @@ class Catalogue(HostOnly):
         return self._is_outcome(predictions.labels, entry) & predictions.is_sure
 
     @cached_property
-    def _is_outcome(self) -> Judge:
+    def _is_outcome(self) -> OutcomeTest:
         """Says of labels, given with the entry each belongs to, whether they are its outcome."""
-        return self.goal.judge(None, self.labels)
+        return self.goal.test_for(None, self.labels)
 
     def distinct_parts(self, private: Mapping[str, Any], group: int) -> bool:
         """Say whether an answer with a group's region may have been moved to these private values.
@@ -761,7 +760,7 @@ def catalogue_to_arrays(
 
 
 def catalogue_from_arrays(
-    population: Population, policy: PrivacyPolicy, goal: Goal, model: TrainingLabels
+    population: Population, policy: PrivacyPolicy, goal: DesiredOutcome, model: TrainingLabels
 ) -> Catalogue | None:
     """Return the catalogue of `catalogue_to_arrays`, without rows; None if none was sealed."""
     if any(f"catalogue.{name}" not in population.sealed_arrays for name in _NAMES):

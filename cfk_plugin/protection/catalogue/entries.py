@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.model import MOST_CELLS, Goal, Grid, TrainingLabels, rows_for_cells
+from cfk_plugin.data.model import MOST_CELLS, Grid, TrainingLabels, rows_for_cells
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.rows import in_order
 from cfk_plugin.errors import HostOnly
@@ -104,7 +105,7 @@ def ends_of(
 def find_entries(
     partition: Partition,
     policy: PrivacyPolicy,
-    goal: Goal,
+    goal: DesiredOutcome,
     model: TrainingLabels,
     book: ValueBook | None = None,
 ) -> Entries:
@@ -351,7 +352,7 @@ class _Tried(HostOnly):
         numbers[:, private_at(population)] = candidates.values.numbers
         return codes, numbers
 
-    def admitted(self, goal: Goal, model: TrainingLabels) -> Entries:
+    def admitted(self, goal: DesiredOutcome, model: TrainingLabels) -> Entries:
         """Return the entries with which at least k members and enough of the region have the
         outcome.
         """
@@ -377,7 +378,7 @@ class _Tried(HostOnly):
             axes=[self.axes[i] for i in kept],
         )
 
-    def consistent_members(self, goal: Goal, model: TrainingLabels) -> Ints:
+    def consistent_members(self, goal: DesiredOutcome, model: TrainingLabels) -> Ints:
         """Count the members of each candidate's group that have the outcome with its values.
 
         Returns shape (n_candidates,).
@@ -388,7 +389,7 @@ class _Tried(HostOnly):
         size = np.diff(self.start)[group]
         counts = np.zeros(len(rows), dtype=np.int64)
         offered = self.candidates.values.frame(population)
-        judge = goal.judge(None, model.labels(rows))
+        judge = goal.test_for(None, model.labels(rows))
         is_own = (private_codes(population, rows) == self.candidates.values.codes).all(axis=1)
         for at in equal_work(size):
             which = np.repeat(at, size[at])  # candidate of each member that is asked about
@@ -407,14 +408,14 @@ class _Tried(HostOnly):
             np.add.at(counts, which, np.where(good, self.people[asked], 0))
         return counts
 
-    def pureness(self, goal: Goal, model: TrainingLabels) -> tuple[Floats, Floats]:
+    def pureness(self, goal: DesiredOutcome, model: TrainingLabels) -> tuple[Floats, Floats]:
         """Return the share of each candidate's region that has the outcome, and its lower bound.
 
         Both have the shape (n_candidates,). They are the same unless the region is sampled.
         """
         population = self.partition.population
         n_candidates = len(self.candidates.rows)
-        judge = goal.judge(None, model.labels(self.candidates.rows))
+        judge = goal.test_for(None, model.labels(self.candidates.rows))
         offered = self.candidates.values.frame(population)
         sizes = [self._combinations(i).size for i in range(n_candidates)]
         share = np.zeros(n_candidates)
