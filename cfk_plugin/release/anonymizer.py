@@ -44,7 +44,8 @@ from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecor
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.answers.moves import SearchOptions
-from cfk_plugin.protection.catalogue.catalogue import Catalogue, catalogue_to_arrays
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.sealing import catalogue_to_arrays
 from cfk_plugin.protection.catalogue.value_book import ValueBook
 from cfk_plugin.protection.partition.microaggregation import Effort
 from cfk_plugin.protection.partition.partition import partition_to_arrays

@@ -40,7 +40,8 @@ from cfk_plugin.errors import (
 from cfk_plugin.hookspecs import Proposal, Protector
 from cfk_plugin.protection import BUILT_IN
 from cfk_plugin.protection.answers.search import EXPLAINER_START, ExplainerStart
-from cfk_plugin.protection.catalogue.catalogue import PEOPLE, Catalogue, catalogue_from_arrays
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.sealing import PEOPLE, catalogue_from_arrays
 from cfk_plugin.protection.partition.microaggregation import (
     Effort,
     coarser,
