@@ -74,7 +74,7 @@ class MovableRegion(HostOnly):
         """The lowest code of each quasi-identifier; there may be no person with all of them."""
         return [int(codes[0]) for codes in self.grid.codes]
 
-    def combinations(self) -> Codes:
+    def asked_combinations(self) -> Codes:
         """Return the combinations to ask about; shape (n_asked, n_quasi_identifiers).
 
         For a large region, these are the sets of values of people inside, so that those with the
@@ -87,7 +87,7 @@ class MovableRegion(HostOnly):
             combinations.append(self.grid.drawn())
         return np.concatenate(combinations)
 
-    def probes(self) -> Ints:
+    def probe_candidates(self) -> Ints:
         """Return positions of combinations to choose probes from, evenly spread over the first
         set; shape (n,).
         """
@@ -148,7 +148,7 @@ class RequiredCombinations(HostOnly):
         """
         if region in self._listed:
             return self._listed[region]
-        combinations = self._regions[region].combinations()
+        combinations = self._regions[region].asked_combinations()
         if self.n_asked.sum() <= _MOST_LISTED:
             self._listed[region] = combinations
         return combinations
@@ -188,18 +188,19 @@ class RequiredCombinations(HostOnly):
     @cached_property
     def probes(self) -> ProbeCombinations:
         """Few of each region's required combinations; most values that lose one fail at these."""
-        chosen = [region.probes() for region in self._regions]
+        candidates = [region.probe_candidates() for region in self._regions]
         combinations = [self.no_combinations]
-        for region, positions in zip(self._regions, chosen, strict=True):
+        for region, positions in zip(self._regions, candidates, strict=True):
             if len(region.asked_sets) > 0:
                 combinations.append(region.asked_sets[0].some(positions))
         asked = np.concatenate(combinations)
-        region_of = np.repeat(np.arange(len(chosen)), [len(positions) for positions in chosen])
+        n_candidates = [len(positions) for positions in candidates]
+        region_of = np.repeat(np.arange(len(self)), n_candidates)
         if len(self._is_required) < len(self):
             is_required = self._has_outcome(self._weakest, region_of, asked)
         else:
             # The first set comes first among a region's combinations, so positions are the same.
-            masks = [self._is_required[i][positions] for i, positions in enumerate(chosen)]
+            masks = [self._is_required[i][positions] for i, positions in enumerate(candidates)]
             is_required = np.concatenate([np.empty(0, dtype=bool), *masks])
         asked = asked[is_required]
         region_of = region_of[is_required]
