@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features
-from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Interval, Part, part_contains
@@ -133,7 +134,7 @@ def frontier(
     beside: list[Baseline] = []
     if compare:
         plain = policy.with_guarantee("lookup")
-        goal = Goal(desired)
+        goal = DesiredOutcome.of(desired)
         ask = LabelModel(model, population.schema.features, goal)
         asks = _Asking(population, goal, ask, facts, labels, seed)
         for name, asked, how in (("policy", policy, method), ("mondrian", plain, "mondrian")):
@@ -336,7 +337,7 @@ class Baseline(Figures):
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Asking:
     population: Population
-    goal: Goal
+    goal: DesiredOutcome
     model: LabelModel
     facts: pd.DataFrame | None
     labels: NDArray[Any] | None
@@ -345,7 +346,7 @@ class _Asking:
     def reached(self, rows: pd.DataFrame, at: NDArray[np.int64]) -> NDArray[np.float64]:
         found = self.model(self.population.conform(rows))
         if not self.goal.is_opposite:
-            return self.goal.met(found).astype(float)
+            return self.goal.is_met(found).astype(float)
         return (
             np.ones(len(rows))
             if self.labels is None

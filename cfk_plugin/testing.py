@@ -18,19 +18,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.adapting import (
+    AnswerRequest,
+    CounterfactualBatch,
+    NoneFoundError,
+    constraints_of,
+    desired_of,
+)
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import CFKError, quiet
 from cfk_plugin.hookspecs import (
     AdaptContext,
     AnsweringSource,
-    AnswerRequest,
-    CounterfactualBatch,
     CounterfactualSource,
-    NoneFoundError,
-    constraints_of,
     depends_on_rows,
-    desired_of,
 )
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations

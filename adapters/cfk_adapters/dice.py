@@ -18,10 +18,7 @@ import pandas as pd
 
 from cfk_adapters.dice_errors import sentence_for
 from cfk_adapters.dice_search import showing_search
-from cfk_plugin.data.policy import DesiredRange, DesiredSet, Outcome
-from cfk_plugin.data.region import part_contains
-from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import (
+from cfk_plugin.adapting import (
     CONSTRAINTS,
     DESIRED,
     AnswerRequest,
@@ -30,11 +27,14 @@ from cfk_plugin.hookspecs import (
     ask,
     constraints_of,
     desired_of,
-    hookimpl,
     places_in_call,
     places_of,
     released_cells,
 )
+from cfk_plugin.data.policy import DesiredRange, DesiredSet, Outcome
+from cfk_plugin.data.region import part_contains
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.hookspecs import hookimpl
 from cfk_plugin.release.results import GeneralizedCounterfactual
 
 if TYPE_CHECKING:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.values import as_given, as_pandas
-from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import (
+from cfk_plugin.adapting import (
     CONSTRAINTS,
     DESIRED,
     AnswerRequest,
@@ -23,10 +21,12 @@ from cfk_plugin.hookspecs import (
     ask,
     constraints_of,
     desired_of,
-    hookimpl,
     released_cells,
     without_constraints,
 )
+from cfk_plugin.data.values import as_given, as_pandas
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

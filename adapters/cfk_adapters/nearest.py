@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.model import predict_of
-from cfk_plugin.data.policy import desired_as
-from cfk_plugin.errors import AdapterError, HostOnly
-from cfk_plugin.hookspecs import (
+from cfk_plugin.adapting import (
     AnswerRequest,
     CounterfactualBatch,
     ask,
     constraints_of,
-    hookimpl,
     released_cells,
     without_constraints,
 )
+from cfk_plugin.data.model import predict_of
+from cfk_plugin.data.policy import desired_as
+from cfk_plugin.errors import AdapterError, HostOnly
+from cfk_plugin.hookspecs import hookimpl
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 
 if TYPE_CHECKING:

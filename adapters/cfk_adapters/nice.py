@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.policy import DesiredSet
-from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import (
+from cfk_plugin.adapting import (
     CONSTRAINTS,
     DESIRED,
     AnswerRequest,
@@ -18,12 +16,14 @@ from cfk_plugin.hookspecs import (
     ask,
     constraints_of,
     desired_of,
-    hookimpl,
     places_in_call,
     places_of,
     released_cells,
     without_constraints,
 )
+from cfk_plugin.data.policy import DesiredSet
+from cfk_plugin.errors import AdapterError
+from cfk_plugin.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from cfk_adapters.wrapping import Encoded, LibrarySource, Places, is_number, line_of, settled
+from cfk_plugin.adapting import desired_of
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import desired_of, hookimpl
+from cfk_plugin.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import (
+from cfk_plugin.adapting import (
     CounterfactualBatch,
     ask,
     constraints_of,
@@ -23,6 +22,7 @@ from cfk_plugin.hookspecs import (
     released_cells,
     without_constraints,
 )
+from cfk_plugin.errors import AdapterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

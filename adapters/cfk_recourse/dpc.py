@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax
 from sklearn.pipeline import Pipeline
 
-from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import to_text
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
@@ -382,7 +383,7 @@ class DPC(HostOnly):
             if self.gradient is not None
             else read_classifier(model, encoder)
         )
-        goal = Goal(desired)
+        goal = DesiredOutcome.of(desired)
         if goal.takes_fractions:
             raise ModelError(
                 "DPC needs classes to search in: `desired` must be a label, a set of labels or"
@@ -413,7 +414,7 @@ class DPC(HostOnly):
         self._prototypes = np.stack(
             [codes[class_of_row == s].mean(axis=0) for s in range(len(self._classes))]
         )
-        if not (len(self._classes) > 1 if goal.is_opposite else goal.met(self._classes).any()):
+        if not (len(self._classes) > 1 if goal.is_opposite else goal.is_met(self._classes).any()):
             raise ModelError(f"no row is of a class that is desired, by {self.labels_from}")
         self._fitted = True
         return self
@@ -443,7 +444,7 @@ class DPC(HostOnly):
         factual_labels = None
         if self._goal.is_opposite:
             factual_labels = self._ask(X[list(rows)]).astype(object)
-        is_met = self._goal.met(self._ask(rows).astype(object), factual_labels)
+        is_met = self._goal.is_met(self._ask(rows).astype(object), factual_labels)
         return rows.where(pd.Series(is_met, index=rows.index), axis=0).set_axis(X.index, axis=0)
 
     def generate(self, queries: pd.DataFrame, *, per_query: int = 1) -> pd.DataFrame:
@@ -521,7 +522,7 @@ class DPC(HostOnly):
             closed = self._ask(queries)[:, None] == self._classes
         else:
             closed = np.broadcast_to(
-                ~self._goal.met(self._classes), (len(encoded), len(self._classes))
+                ~self._goal.is_met(self._classes), (len(encoded), len(self._classes))
             )
         away = np.linalg.norm(self._net.encode(encoded)[:, None] - self._prototypes, axis=2)
         away[closed] = np.inf

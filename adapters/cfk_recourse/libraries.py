@@ -13,8 +13,9 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from cfk_adapters.dice import DiceSource
+from cfk_plugin.adapting import ask
 from cfk_plugin.errors import AdapterError, HostOnly
-from cfk_plugin.hookspecs import AdaptContext, ask
+from cfk_plugin.hookspecs import AdaptContext
 from cfk_recourse.encoding import Encoding, Points
 
 if TYPE_CHECKING:

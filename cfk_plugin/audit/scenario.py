@@ -20,7 +20,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.audit.setting import AuditRows
-from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.metrics.heom import Heom, HeomCodes
@@ -133,8 +134,8 @@ class Scenario(AuditRows):
         return self.private_heom.encode(self.people)
 
     @cached_property
-    def _goal(self) -> Goal:
-        return Goal(self.desired)
+    def _goal(self) -> DesiredOutcome:
+        return DesiredOutcome.of(self.desired)
 
     @cached_property
     def _labels(self) -> LabelModel:
@@ -153,7 +154,7 @@ class Scenario(AuditRows):
         if rows.empty:
             return np.zeros(0, dtype=bool)
         labels = self._labels(self.population.conform(rows[self.features]))
-        return self._goal.met(labels.astype(object))
+        return self._goal.is_met(labels.astype(object))
 
     def people_inside(self, region: Region) -> Rows:
         """Return the training rows inside a region that have the desired outcome."""

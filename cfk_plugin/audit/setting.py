@@ -428,14 +428,14 @@ class Setting(AuditRows):
     def _judge(self) -> Any:
         goal = self.anonymizer.goal_
         if not goal.is_opposite:
-            return goal.judge(None, np.empty(0, dtype=object))
+            return goal.test_for(None, np.empty(0, dtype=object))
         factual = None if self.factuals is None else self.anonymizer.factual_labels(self.factuals)
         own = (
             self.labels(self.population.conform(self.raw))
             if factual is None
             else np.empty(0, dtype=object)
         )
-        return goal.judge(factual, own)
+        return goal.test_for(factual, own)
 
     def control(self, survivors: Callable[[DistinctRecords], list[Mask]]) -> Rate | None:
         """Attack people of the holdout as well: a hit carries the released values by

@@ -185,7 +185,7 @@ def _nearest_of(anonymizer: KAnonymizer) -> Callable[[pd.DataFrame], pd.DataFram
         rows = np.zeros(len(queries), dtype=np.int64)
         for label in pd.unique(own):
             factual = np.full(len(labels), label, dtype=object)
-            wanted = np.flatnonzero(goal.met(labels, factual))
+            wanted = np.flatnonzero(goal.is_met(labels, factual))
             if len(wanted):
                 alike = np.arange(len(queries))
                 if goal.is_opposite:

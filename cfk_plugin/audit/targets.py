@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin._protect import protect
+from cfk_plugin.adapting import CounterfactualBatch
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Kind
 from cfk_plugin.data.encoded_table import select, whole_number
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
@@ -37,7 +38,7 @@ from cfk_plugin.errors import (
     require,
     whole_file,
 )
-from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Progress
+from cfk_plugin.hookspecs import AdaptContext, Progress
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explainer import ProtectedExplainer

@@ -547,7 +547,7 @@ def _owner(
 def _outcomes(
     table: pd.DataFrame, roles: Roles, target: str | None, desired: str
 ) -> NDArray[np.bool_]:
-    from cfk_plugin.data.model import Goal
+    from cfk_plugin.data.outcome import DesiredOutcome
     from cfk_plugin.data.policy import desired_of_text
 
     name = target or roles.target
@@ -564,7 +564,8 @@ def _outcomes(
     if column.isna().any():
         raise InputError(f"column {name} has people without an outcome; leave them out")
     labels = column.unique().tolist()
-    found = Goal(desired_of_text(desired, labels, str)).met(column.to_numpy(dtype=object))
+    desired_outcome = DesiredOutcome.of(desired_of_text(desired, labels, str))
+    found = desired_outcome.is_eligible(column.to_numpy(dtype=object))
     if not found.any() or found.all():
         known = (
             ", ".join(sorted(map(str, labels)))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfk_plugin.data.decision import DecisionRule, Floats, Labels, Mask
-from cfk_plugin.data.model import Goal, LabelModel, TrainingLabels
+from cfk_plugin.data.model import LabelModel, TrainingLabels
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, AskedModel, Predictions, Requirement
@@ -112,7 +113,10 @@ def checked_later(later: Any) -> Sequence[Any]:
 
 
 def requirement_of(
-    policy: PrivacyPolicy, goal: Goal, rows: TrainingLabels, later: Sequence[LabelModel] = ()
+    policy: PrivacyPolicy,
+    goal: DesiredOutcome,
+    rows: TrainingLabels,
+    later: Sequence[LabelModel] = (),
 ) -> Requirement:
     """Return what answers require of the model's outcomes.
 
@@ -145,13 +149,13 @@ def requirement_of(
         margin=own.margin,
         n_later=len(later),
         models=tuple(later),
-        desired=None if goal.is_opposite else goal.met,
+        desired=None if goal.is_opposite else goal.is_met,
         of_model=own,
     )
 
 
 def _margin_on_rows(
-    policy: PrivacyPolicy, goal: Goal, rows: TrainingLabels, *, may_choose: bool
+    policy: PrivacyPolicy, goal: DesiredOutcome, rows: TrainingLabels, *, may_choose: bool
 ) -> Requirement:
     """Return the policy's margin; ``"auto"`` is chosen on the rows, or no margin if none may be."""
     if policy.margin == 0 or (policy.margin == "auto" and not may_choose):
@@ -166,14 +170,14 @@ def _margin_on_rows(
         if policy.margin == "auto":
             return AnyOutcome(margin=0.0)
         raise
-    desired = None if goal.is_opposite else goal.met(decision.classes)
+    desired = None if goal.is_opposite else goal.is_met(decision.classes)
     if policy.margin != "auto":
         return Margin(margin=policy.margin, decision=decision, desired=desired)
     leads = Margin(margin=0.0, decision=decision, desired=desired).leads(probabilities, labels)
     if goal.is_opposite:  # every outcome that somebody has may be asked for
         with_outcome = [np.flatnonzero(labels == outcome) for outcome in set(labels.tolist())]
     else:
-        with_outcome = [np.flatnonzero(goal.met(labels))]
+        with_outcome = [np.flatnonzero(goal.is_met(labels))]
     margin = min(
         _largest_margin(leads, some, rows.population, LEAST_GROUPS * policy.k)
         for some in with_outcome
@@ -221,7 +225,7 @@ def _checked_probabilities(
     return decision, probabilities
 
 
-def _sealed_margin(goal: Goal, rows: TrainingLabels, n_later: int) -> Requirement:
+def _sealed_margin(goal: DesiredOutcome, rows: TrainingLabels, n_later: int) -> Requirement:
     """Return the margin that was sealed."""
     sealed = rows.population.sealed_facts.get(SEALED, {})
     if sealed.get("n_later", 0) != n_later:
@@ -233,7 +237,7 @@ def _sealed_margin(goal: Goal, rows: TrainingLabels, n_later: int) -> Requiremen
     if not margin:
         return AnyOutcome(margin=margin)
     decision = rows.model.decision
-    desired = None if goal.is_opposite else goal.met(decision.classes)
+    desired = None if goal.is_opposite else goal.is_met(decision.classes)
     return Margin(margin=margin, decision=decision, desired=desired)
 
 
@@ -242,12 +246,12 @@ def sealed_requirement(requirement: Requirement) -> dict[str, Any]:
     return {"margin": requirement.margin, "n_later": requirement.n_later}
 
 
-def _check_later(model: LabelModel, goal: Goal, rows: TrainingLabels) -> None:
+def _check_later(model: LabelModel, goal: DesiredOutcome, rows: TrainingLabels) -> None:
     """Refuse a later model that gives no probabilities or does not know the outcome."""
     decision = model.decision
     known = set(decision.classes.tolist())
     missing = set(rows.model.classes or ()) - known
-    if missing or not (goal.is_opposite or goal.met(decision.classes).any()):
+    if missing or not (goal.is_opposite or goal.is_met(decision.classes).any()):
         raise ModelError(
             "a model in later= does not have the classes of the model that is explained; train it"
             " on rows with every outcome"

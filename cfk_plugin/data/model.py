@@ -4,7 +4,7 @@ each cell once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -23,7 +23,7 @@ from cfk_plugin.data.decision import (
     ProbabilityThreshold,
     probabilities_of,
 )
-from cfk_plugin.data.domain import UNKNOWN, Codes
+from cfk_plugin.data.domain import UNKNOWN, Codes, Rows
 from cfk_plugin.data.encoded_table import (
     COPIES_EAGERLY,
     FEW,
@@ -33,28 +33,17 @@ from cfk_plugin.data.encoded_table import (
     select,
     table_of,
 )
-from cfk_plugin.data.policy import (
-    OPPOSITE,
-    DesiredRange,
-    DesiredSet,
-    Mask,
-    Outcome,
-    PrivacyPolicy,
-    desired_as,
-)
+from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
+from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, Predictions, Requirement
-from cfk_plugin.data.region import Region, natural
+from cfk_plugin.data.region import Region
 from cfk_plugin.data.values import conform
 from cfk_plugin.errors import (
     HostOnly,
-    InputError,
     ModelError,
     PolicyError,
-    did_you_mean,
-    kinds_of,
     listed,
-    nameable,
     quiet,
 )
 
@@ -69,7 +58,9 @@ class LabelModel:
     rows.
     """
 
-    def __init__(self, model: Any, features: Sequence[str], goal: Goal | None = None) -> None:
+    def __init__(
+        self, model: Any, features: Sequence[str], goal: DesiredOutcome | None = None
+    ) -> None:
         with quiet(
             "the model cannot be read: asking for its attributes raised {}",
             ModelError,
@@ -483,154 +474,6 @@ def rows_for_cells(
     return table_of(columns)
 
 
-Judge = Callable[[NDArray[Any], NDArray[np.int64]], Mask]
-"""Says of labels, given with the counterfactual each belongs to, whether they are desired."""
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    # a label, "opposite" (any label but the factual's own), or a callable from labels to booleans
-    desired: Any
-    is_opposite: bool = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "desired", desired_as(self.desired))
-        object.__setattr__(
-            self, "is_opposite", isinstance(self.desired, str) and self.desired == OPPOSITE
-        )
-
-    @classmethod
-    def of_json(cls, told: Any) -> Goal:
-        return cls(Outcome.of(told).desired if isinstance(told, dict) else told)
-
-    def to_json(self) -> Any:
-        """Return what JSON can hold; a function is refused."""
-        if self.takes_fractions and not isinstance(self.desired, DesiredRange):
-            raise InputError(
-                "a function as `desired` cannot be logged; give a label, a set, a range or"
-                " 'opposite'"
-            )
-        return (
-            Outcome.asked(self.desired).to_dict()
-            if callable(self.desired)
-            else natural(self.desired)
-        )
-
-    @property
-    def takes_fractions(self) -> bool:
-        return callable(self.desired) and not isinstance(self.desired, DesiredSet)
-
-    def check(self, known: Sequence[Any] | None, labels: NDArray[Any] | None) -> None:
-        """Refuse a goal that a model with these classes, if known, cannot meet; `labels` are some
-        to try it on.
-        """
-        if isinstance(self.desired, DesiredRange):
-            numbers = known if known is not None else [] if labels is None else labels.tolist()
-            if any(isinstance(label, str) for label in numbers) or (
-                known and not self.desired(np.array(known)).any()
-            ):
-                raise ModelError(
-                    f"`desired` is the range {self.desired}, and the model gives no number in it"
-                )
-        if self.takes_fractions:
-            if labels is not None:  # there are none where there are no rows
-                self.met(labels)
-            return
-        one = self.desired.labels if isinstance(self.desired, DesiredSet) else [self.desired]
-        if not one or any(
-            np.ndim(label) or pd.isna(label) or not isinstance(label, Hashable) for label in one
-        ):
-            raise ModelError(
-                '`desired` must be a label, a set of labels, (low, high), "opposite" or a function'
-            )
-        if self.is_opposite or known is None:
-            return
-        if lost := [label for label in one if label not in known]:
-            raise ModelError(
-                f"`desired` is {lost[0]!r}, not one of the model's classes: {kinds_of(known)}"
-                f"{did_you_mean(lost[:1], [*nameable(known), OPPOSITE])}"
-            )
-        if len(one) > 1 and {*known} <= {*one}:
-            raise ModelError(
-                "`desired` names every class of the model, so that there is nothing to explain"
-            )
-
-    def of_call(self, desired: Any, classes: Sequence[Any] | None) -> Goal:
-        """Return the goal of a call that names an outcome itself: this one or a part of it; with
-        "opposite", any.
-        """
-        try:
-            own = Goal(desired)
-            own.check(classes, None)
-        except ModelError:
-            known = f" ({listed(classes)})" if classes else ""
-            raise InputError(
-                f"the call asks for an outcome that is none of the model's labels{known}; check its"
-                " spelling and type"
-            ) from None
-        if own == self:
-            return self
-        if self.is_opposite:
-            return own
-        if callable(own.desired):
-            return Goal(Both(own.desired, self))
-        if not self.met(np.array([desired], dtype=object))[0]:
-            raise InputError(
-                "the call asks for another outcome than explanations are protected for; leave it"
-                ' out, or protect the explainer with desired="opposite", where each call may name'
-                " its own"
-            )
-        return own if callable(self.desired) else self
-
-    def outcome(
-        self, classes: Sequence[Any] | None, factual: Any = None, own: Any = None
-    ) -> Outcome:
-        """Return what is certified, from the factual's label or, without it, the counterfactual's
-        own.
-        """
-        desired = self.desired.desired if isinstance(self.desired, Both) else self.desired
-        if callable(desired):
-            return Outcome.asked(desired)
-        if not self.is_opposite:
-            return Outcome(natural(self.desired))
-        if factual is None:
-            return Outcome(natural(own))
-        others = [label for label in classes or () if label != factual]
-        return (
-            Outcome(natural(others[0]))
-            if len(others) == 1
-            else Outcome(natural(factual), is_other=True)
-        )
-
-    def met(self, labels: NDArray[Any], factual_labels: NDArray[Any] | None = None) -> Mask:
-        """Say of every label whether it is desired; ``"opposite"`` needs `factual_labels`."""
-        if not callable(self.desired):
-            return np.asarray(
-                labels != factual_labels if self.is_opposite else labels == self.desired, dtype=bool
-            )
-        with quiet("the callable `desired` raised {}", ModelError):
-            met = np.asarray(self.desired(labels.copy()))
-        if met.shape != labels.shape or met.dtype != np.bool_:
-            raise ModelError("a callable `desired` must return one boolean per label")
-        return met
-
-    def judge(self, factual_labels: NDArray[Any] | None, own_labels: NDArray[Any]) -> Judge:
-        if not self.is_opposite:
-            return lambda labels, _: self.met(labels)
-        if factual_labels is not None:
-            return lambda labels, which: self.met(labels, factual_labels[which])
-        return lambda labels, which: np.asarray(labels == own_labels[which], dtype=bool)
-
-
-@dataclass(frozen=True, slots=True)
-class Both:
-    desired: Callable[[NDArray[Any]], Any]
-    goal: Goal
-
-    def __call__(self, labels: NDArray[Any]) -> Mask:
-        return Goal(self.desired).met(labels) & self.goal.met(labels)
-
-
 OUTCOMES = "outcomes"
 """Name under which the outcomes of the sides are sealed."""
 _TRIED = 256  # rows
@@ -767,7 +610,7 @@ class CombinationOutcomes(HostOnly):
 
     def __init__(
         self,
-        judge: Judge,
+        judge: OutcomeTest,
         rows: TrainingLabels,
         counterfactuals: pd.DataFrame | EncodedTable,
         desired_at: Codes | None = None,
@@ -862,79 +705,104 @@ class CombinationOutcomes(HostOnly):
 
 
 class EligibilityClasses(HostOnly):
-    """Which rows may be in one group (a side), and which side a counterfactual belongs to.
+    """Which rows may be in one group, and which class a counterfactual belongs to.
 
-    One side where everybody counts. Where only eligible rows count, those with a desired prediction
-    are on a side; with the goal "opposite" any outcome may be desired, so each predicted outcome is
-    a side.
+    If everybody counts, there is one class. If only eligible people count, those with the desired
+    outcome are one class; under an outcome that depends on the factual, those with each predicted
+    label are one.
+
+    Attributes
+    ----------
+    of_rows : array of int, shape (n_rows,)
+        The class of each row; -1 for a row that does not count.
     """
 
-    def __init__(self, policy: PrivacyPolicy, goal: Goal, rows: TrainingLabels) -> None:
-        n = rows.population.n_rows
-        self._of_label: dict[object, int] | None = None
-        self.of_rows = np.zeros(n, dtype=np.int64)
-        # who is on which side was sealed
-        if not policy.counts_eligible or rows.population.is_sealed:
-            outcomes = rows.population.sealed_facts.get(OUTCOMES) if goal.is_opposite else None
-            self._of_label = (
-                None if outcomes is None else {label: side for side, label in enumerate(outcomes)}
-            )
+    def __init__(
+        self, policy: PrivacyPolicy, desired_outcome: DesiredOutcome, rows: TrainingLabels
+    ) -> None:
+        self._class_of_label: dict[object, int] | None = None
+        population = rows.population
+        self.of_rows = np.zeros(population.n_rows, dtype=np.int64)
+        if not policy.counts_eligible or population.is_sealed:
+            # A sealed population has no rows; the label of each class was sealed.
+            sealed_labels = population.sealed_facts.get(OUTCOMES)
+            if desired_outcome.has_class_per_label and sealed_labels is not None:
+                self._class_of_label = _numbered(sealed_labels)
             return
         predictions = rows.predictions_of_rows()
         labels = predictions.labels
-        if not goal.is_opposite:
-            is_counted = goal.met(labels) & predictions.is_sure
-            self.of_rows = np.where(is_counted, 0, -1).astype(np.int64)
-            return
-        self._of_label = {
-            label: side for side, label in enumerate(sorted(set(labels.tolist()), key=str))
-        }
-        self.of_rows = np.where(predictions.is_sure, self.of(labels), -1)
+        if desired_outcome.has_class_per_label:
+            self._class_of_label = _numbered(sorted(set(labels.tolist()), key=str))
+        is_counted = desired_outcome.is_eligible(labels) & predictions.is_sure
+        self.of_rows = np.where(is_counted, self.of(labels), -1)
 
     @property
     def is_one(self) -> bool:
-        """Whether there is one side for every counterfactual, whatever its outcome."""
-        return self._of_label is None
+        """Whether there is one class for every counterfactual, whatever its outcome."""
+        return self._class_of_label is None
 
     @property
     def labels(self) -> list[object]:
-        """The label of each side; none where there is one side for every outcome."""
-        return [] if self._of_label is None else [*self._of_label]
+        """The label of each class; none if there is one class for every outcome."""
+        if self._class_of_label is None:
+            return []
+        return [*self._class_of_label]
 
-    def of(self, labels: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the side of counterfactuals from the model's labels there; -1 for a label that no
-        row has.
+    def of(self, labels: Labels) -> Rows:
+        """Return the class of counterfactuals with these labels, shape (n,).
+
+        It is -1 for a label that no row has.
         """
-        if self._of_label is None:
+        if self._class_of_label is None:
             return np.zeros(len(labels), dtype=np.int64)
-        return np.array(
-            [self._of_label.get(label, -1) for label in labels.tolist()], dtype=np.int64
-        )
-
-    def with_outcome(self, goal: Goal, n: int) -> NDArray[np.bool_]:
-        """Return the sides that answer n queries which all ask for one outcome.
-
-        Shape (n, n_sides): True for the sides whose label meets the goal.
-        """
-        if self._of_label is None:
-            return np.ones((n, 1), dtype=bool)
-        labels = np.empty(len(self._of_label), dtype=object)
-        labels[:] = [*self._of_label]
-        return np.tile(goal.met(labels), (n, 1))
+        classes = [self._class_of_label.get(label, -1) for label in labels.tolist()]
+        return np.array(classes, dtype=np.int64)
 
     def open_to(
-        self, own: NDArray[Any] | None, factual: NDArray[Any] | None, n: int
-    ) -> NDArray[np.bool_]:
-        """Say which sides answer each of n queries: those that do not have the factual's label, or
-        the own one.
+        self,
+        desired_outcome: DesiredOutcome,
+        labels: Labels | None,
+        factual_labels: Labels | None,
+        n_queries: int,
+    ) -> Mask:
+        """Return the classes that may answer each query.
+
+        If the factuals' labels are known, these are the classes whose label is desired. If only the
+        counterfactuals' labels are known, it is the class with this label. If neither is known, the
+        outcome must be the same for every query.
+
+        Parameters
+        ----------
+        desired_outcome : DesiredOutcome
+        labels : array, shape (n_queries,), optional
+            The label of each query's counterfactual.
+        factual_labels : array, shape (n_queries,), optional
+        n_queries : int
+
+        Returns
+        -------
+        array of bool, shape (n_queries, n_classes)
+
+        Raises
+        ------
+        PolicyError
+            If the outcome depends on the factual, and no labels are known.
         """
-        if self._of_label is None:
-            return np.ones((n, 1), dtype=bool)
-        eligibility = np.arange(len(self._of_label))
-        if factual is not None:
-            return np.asarray(self.of(factual)[:, None] != eligibility)
-        if own is None:
+        if self._class_of_label is None:
+            return np.ones((n_queries, 1), dtype=bool)
+        label_of_class = np.empty(len(self._class_of_label), dtype=object)
+        label_of_class[:] = self.labels
+        if factual_labels is not None:
+            return desired_outcome.is_met_by_query(label_of_class, factual_labels)
+        if labels is not None:
+            return np.asarray(self.of(labels)[:, None] == np.arange(len(label_of_class)))
+        if desired_outcome.needs_factual_labels:
             raise PolicyError(
                 'desired="opposite" needs the factuals; give them, or name the outcome'
             )
-        return np.asarray(self.of(own)[:, None] == eligibility)
+        return np.tile(desired_outcome.is_met(label_of_class), (n_queries, 1))
+
+
+def _numbered(labels: Iterable[object]) -> dict[object, int]:
+    """Return the position of each label."""
+    return {label: number for number, label in enumerate(labels)}

@@ -574,7 +574,7 @@ class Outcome:
 
     @property
     def desired(self) -> Any:
-        """What was desired, as of `Goal`; not for any label but one."""
+        """What was desired, as of `DesiredOutcome`; not for any label but one."""
         if self.bounds is not None:
             return DesiredRange(*self.bounds)
         return desired_as({*self.labels}) if self.labels else self.label

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import mix
 from cfk_plugin.data.encoded_table import one_row
-from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
@@ -162,7 +163,9 @@ def _nearest_of(
     return found
 
 
-_ANSWERS: WeakKeyDictionary[ServedRows, dict[Hashable, tuple[Goal, _Answers]]] = WeakKeyDictionary()
+_ANSWERS: WeakKeyDictionary[ServedRows, dict[Hashable, tuple[DesiredOutcome, _Answers]]] = (
+    WeakKeyDictionary()
+)
 _KEPT = 8  # goals, or outcomes of queries, for which prepared rows are kept
 
 
@@ -210,7 +213,10 @@ class ServedRows:
         return ServedRows(frame, self.labels[at], self.cost[at], self.heom, self.codes.take(at))
 
     def nearest(
-        self, queries: pd.DataFrame | HeomCodes, goal: Goal, factual_labels: NDArray[Any] | None
+        self,
+        queries: pd.DataFrame | HeomCodes,
+        goal: DesiredOutcome,
+        factual_labels: NDArray[Any] | None,
     ) -> NDArray[np.int64]:
         """Return, per query, the nearest row with a desired outcome, or -1; `factual_labels` are
         for "opposite".
@@ -224,10 +230,10 @@ class ServedRows:
             out[which] = self._nearest(asked.take(which), goal, label)
         return out
 
-    def _nearest(self, asked: HeomCodes, goal: Goal, own: Any) -> NDArray[np.int64]:
+    def _nearest(self, asked: HeomCodes, goal: DesiredOutcome, own: Any) -> NDArray[np.int64]:
         ready, key = _ANSWERS.setdefault(self, {}), (id(goal), own)
         if key not in ready:
-            rows = np.flatnonzero(goal.met(self.labels) if own is None else self.labels != own)
+            rows = np.flatnonzero(goal.is_met(self.labels) if own is None else self.labels != own)
             if not len(rows):
                 return np.full(len(asked), -1, dtype=np.int64)
             while len(ready) >= _KEPT:
@@ -263,7 +269,7 @@ def rows_to_advise(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64]:
 def balanced_weight(
     served: ServedRows,
     log_probability: NDArray[np.float64],
-    goal: Goal,
+    goal: DesiredOutcome,
     model: LabelModel,
     mover: Mover | None,
 ) -> float:
@@ -274,7 +280,7 @@ def balanced_weight(
     if that is more, as likelihood costs almost no distance near these; 1.1 times as far as the
     nearest drawn row if rows are not moved. It is interpolated between the weights that are tried.
     """
-    asks = np.ones(len(served), dtype=bool) if goal.is_opposite else ~goal.met(served.labels)
+    asks = np.ones(len(served), dtype=bool) if goal.is_opposite else ~goal.is_met(served.labels)
     asked, rows = np.flatnonzero(asks)[:_ASKED], np.flatnonzero(~asks | goal.is_opposite)
     if not len(rows):
         return 0.0
@@ -294,7 +300,7 @@ def balanced_weight(
         who, begin = np.tile(asked, len(_WEIGHTS)), rows[at.ravel()]
 
         def met(some: pd.DataFrame, which: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return goal.met(
+            return goal.is_met(
                 model(some).astype(object), served.labels[who[which]] if goal.is_opposite else None
             )
 
@@ -311,7 +317,7 @@ def balanced_weight(
     return float(np.interp(limit, np.maximum.accumulate(far), _WEIGHTS))
 
 
-def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:
+def medoids(served: ServedRows, goal: DesiredOutcome, most: int) -> NDArray[np.int64]:
     """Return prototypes: the rows nearest to k-means centres, categories one-hot over sqrt(2).
 
     They are sought per outcome; if outcomes are numbers, per side of the goal.
@@ -320,7 +326,7 @@ def medoids(served: ServedRows, goal: Goal, most: int) -> NDArray[np.int64]:
 
     widths = np.array([served.heom.ranges[name] for name in served.heom.numeric])
     kept: list[NDArray[np.int64]] = []
-    kinds = goal.met(served.labels) if goal.takes_fractions else served.labels
+    kinds = goal.is_met(served.labels) if goal.takes_fractions else served.labels
     for kind in pd.unique(kinds):
         rows = np.flatnonzero(kinds == kind)[:_MOST]
         if len(rows) > most:

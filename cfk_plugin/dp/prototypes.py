@@ -18,7 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.encoded_table import require_features, select
-from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import ALREADY_DESIRED, Outcome
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
@@ -263,7 +264,7 @@ class DPPrototypes:
             check_unfitted(model)
         else:
             LabelModel(model, features)  # refuses what is no model
-        self.goal_ = Goal(desired)
+        self.goal_ = DesiredOutcome.of(desired)
         self._warn(domain)
         self._spend(population)
         self.schema_, self.features_ = population.schema, population.schema.features
@@ -343,9 +344,7 @@ class DPPrototypes:
             _log.warning("explanations withheld: %s", error)
         said = (certificate, policy_of(self), self.schema_, call, track)
         # With "opposite" it depends on the query, and a prototype names none.
-        outcome = Outcome()
-        if not self.goal_.is_opposite:
-            outcome = self.goal_.outcome(self.model_.classes)
+        outcome = self.goal_.common_outcome or Outcome()
         return explanations_of(
             rows, refused, *said, outcome=outcome, seed=self.seed, spent=self.spent_
         )
@@ -370,7 +369,7 @@ class DPPrototypes:
             return served.table(at), answered
 
         def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return self.goal_.met(
+            return self.goal_.is_met(
                 self.model_(some).astype(object), None if labels is None else labels[of]
             )
 
@@ -386,7 +385,7 @@ class DPPrototypes:
             return np.zeros(len(queries), dtype=bool)
         frame = require_features(queries, self.features_, "queries")
         try:
-            return self.goal_.met(self.model_(frame).astype(object))
+            return self.goal_.is_met(self.model_(frame).astype(object))
         except ModelError as error:
             _log.warning("whether queries have the desired outcome is not known: %s", error)
             return np.zeros(len(queries), dtype=bool)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.model import Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import InputError
@@ -69,7 +70,7 @@ def pureness(
         raise InputError(
             "method must be auto, exact or sample; n and cell_budget must be at least 1"
         )
-    goal = Goal(desired)
+    goal = DesiredOutcome.of(desired)
     if goal.is_opposite:
         raise InputError('pureness needs the desired label itself: "opposite" depends on who asks')
     row, grid = _combinations(region, counterfactual, population)
@@ -80,7 +81,7 @@ def pureness(
         rows_for_cells(population.encoder, row, np.zeros(len(cells), dtype=np.int64), cells)
     )
     goal.check(labels.classes, answers)
-    good = int(goal.met(answers).sum())
+    good = int(goal.is_met(answers).sum())
     value = good / len(cells)
     low, high = (value, value) if exact else clopper_pearson(good, len(cells))
     return Pureness(value, low, high, exact, len(cells))

@@ -21,7 +21,8 @@ from cfk_plugin.data.constraints import Rules, decided_features, most_changes, r
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.margin import checked_later, requirement_of
-from cfk_plugin.data.model import Goal, LabelModel, TrainingLabels, thresholded
+from cfk_plugin.data.model import LabelModel, TrainingLabels, thresholded
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart, policy_or
 from cfk_plugin.data.population import Population, check_population
@@ -272,7 +273,7 @@ class KAnonymizer(HostOnly):
         self.manager_ = load_plugins(self.plugins)
         self.population_, self.goal_, self.rules_ = (
             population,
-            Goal(desired),
+            DesiredOutcome.of(desired),
             rules_of(population.encoder),
         )
         self.model_ = LabelModel(model, population.schema.features, self.goal_)
@@ -720,7 +721,7 @@ class KAnonymizer(HostOnly):
         frame = require_features(records, self.population_.schema.features, "records")
         return self.pipeline_.regions_of(frame)
 
-    def goal_of_call(self, desired: Any) -> Goal | None:
+    def goal_of_call(self, desired: Any) -> DesiredOutcome | None:
         """Return the goal of a call that names an outcome itself; None if it names none.
 
         Refused is an outcome other than the one protected for and, where only eligible people

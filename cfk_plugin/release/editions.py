@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.model import EligibilityClasses, Goal, TrainingLabels
+from cfk_plugin.data.model import EligibilityClasses, TrainingLabels
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import to_number
@@ -45,7 +46,7 @@ class CatalogueEditions(HostOnly):
     """
 
     def __init__(
-        self, ledger: Ledger, people: PersonHandles, policy: PrivacyPolicy, goal: Goal
+        self, ledger: Ledger, people: PersonHandles, policy: PrivacyPolicy, goal: DesiredOutcome
     ) -> None:
         self._ledger = ledger
         self._people = people
@@ -137,13 +138,13 @@ class CatalogueEditions(HostOnly):
         return sha256("".join(people).encode()).hexdigest()
 
 
-def series_of(policy: PrivacyPolicy, goal: Goal) -> str:
+def series_of(policy: PrivacyPolicy, goal: DesiredOutcome) -> str:
     """Return the name of the catalogues that are compared with each other."""
     return f"{policy.private_values} k={policy.k} desired={_text_of(goal)}"
 
 
 def book_on_record(
-    ledger: Ledger, policy: PrivacyPolicy, goal: Goal, outcomes: tuple[str, ...]
+    ledger: Ledger, policy: PrivacyPolicy, goal: DesiredOutcome, outcomes: tuple[str, ...]
 ) -> ValueBook:
     """Return the shared values that a ledger has on record, and write nothing."""
     return replace(_book_of(ledger.editions(series_of(policy, goal))), outcomes=outcomes)
@@ -237,7 +238,7 @@ def outcomes_of(eligibility: EligibilityClasses) -> tuple[str, ...]:
     return tuple(map(to_text, eligibility.labels)) or ("",)
 
 
-def _text_of(goal: Goal) -> str:
+def _text_of(goal: DesiredOutcome) -> str:
     """Return the desired outcome as text, the same for 1, 1.0 and True; all functions share one."""
     if callable(goal.desired):
         return json.dumps(Outcome.asked(goal.desired).to_dict())

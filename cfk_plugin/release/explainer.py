@@ -16,10 +16,20 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
+from cfk_plugin.adapting import (
+    TEXT_WITHHELD,
+    AnswerRequest,
+    CounterfactualBatch,
+    ExplainerError,
+    NoneFoundError,
+    constraints_of,
+    text_withheld,
+    without_constraints,
+)
 from cfk_plugin.data.constraints import Rules, decided_features, most_changes, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.encoded_table import require_features, select
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
@@ -34,19 +44,11 @@ from cfk_plugin.errors import (
     without_frames,
 )
 from cfk_plugin.hookspecs import (
-    TEXT_WITHHELD,
     AnsweringSource,
-    AnswerRequest,
-    CounterfactualBatch,
     CounterfactualSource,
-    ExplainerError,
     NativeStatus,
-    NoneFoundError,
     Progress,
-    constraints_of,
     depends_on_rows,
-    text_withheld,
-    without_constraints,
 )
 from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -442,7 +444,7 @@ class _Wrapped(HostOnly):
         entries: list[Explanation],
         batch: CounterfactualBatch,
         queries: pd.DataFrame,
-        goal: Goal,
+        goal: DesiredOutcome,
     ) -> None:
         """Say so, in place, where no counterfactual was found because nothing needs to change.
 

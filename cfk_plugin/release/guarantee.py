@@ -19,7 +19,8 @@ import pandas as pd
 from cfk_plugin.data.constraints import Constraints, DistinctParts
 from cfk_plugin.data.display import doing
 from cfk_plugin.data.domain import UNKNOWN, Domain, Rows
-from cfk_plugin.data.model import EligibilityClasses, Goal, Judge, TrainingLabels
+from cfk_plugin.data.model import EligibilityClasses, TrainingLabels
+from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
@@ -73,7 +74,7 @@ class Guarantee(HostOnly):
     def prepare(
         cls,
         policy: PrivacyPolicy,
-        goal: Goal,
+        goal: DesiredOutcome,
         rows: TrainingLabels,
         effort: Effort,
         editions: CatalogueEditions | None = None,
@@ -107,7 +108,7 @@ class Guarantee(HostOnly):
             _tell_of_wide(catalogue, policy)
             return cls(eligibility, partition, catalogue)
 
-    def waits(self, goal: Goal) -> bool:
+    def waits(self, goal: DesiredOutcome) -> bool:
         """Say whether a catalogue can be searched before the model's outcomes at counterfactuals
         are known.
         """
@@ -147,7 +148,7 @@ class Guarantee(HostOnly):
         asked: Constraints | None,
         points: pd.DataFrame,
         entries: Rows | None,
-        judge: Judge,
+        judge: OutcomeTest,
     ) -> set[int]:
         """Return the answers that regions other than today's would make untrue for the people who
         ask.
@@ -291,7 +292,9 @@ def _sealed(population: Population, policy: PrivacyPolicy) -> Partition:
     return partition if policy.k == floor else coarser(partition, policy.k)
 
 
-def _sealed_catalogue(rows: TrainingLabels, policy: PrivacyPolicy, goal: Goal) -> Catalogue:
+def _sealed_catalogue(
+    rows: TrainingLabels, policy: PrivacyPolicy, goal: DesiredOutcome
+) -> Catalogue:
     population = rows.population
     if population.policy is not None and population.policy.k != policy.k:
         raise PolicyError(

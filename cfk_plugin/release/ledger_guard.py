@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region, natural
@@ -41,7 +41,7 @@ class LedgerGuard(HostOnly):
     people: PersonHandles
     population: Population
     policy: PrivacyPolicy
-    goal: Goal
+    goal: DesiredOutcome
     guarantee: Guarantee
     verifier: Verifier
     method: str
@@ -185,7 +185,7 @@ class LedgerGuard(HostOnly):
             self.method,
             remaining,
         )
-        judge = self.goal.judge(some.factual, some.own)
+        judge = self.goal.test_for(some.factual, some.own)
         untrue = self.guarantee.untrue(regions, some.asked, some.encoded.frame, some.entries, judge)
         for at, (claim, verdict) in enumerate(zip(new, verdicts, strict=True)):
             self._verdicts[claim] = refused("verification_failed") if at in untrue else verdict

@@ -5,12 +5,10 @@ withheld.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +19,14 @@ from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import FEW, EncodedTable, encode, valid_rows
 from cfk_plugin.data.model import (
     CombinationOutcomes,
-    Goal,
     KnownOutcomes,
     LabelModel,
     Labels,
     TrainingLabels,
     rows_for_cells,
 )
-from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, Outcome, PrivacyPolicy, SearchStart
+from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Presentation
@@ -74,7 +72,7 @@ class Pipeline(HostOnly):
     population: Population
     policy: PrivacyPolicy
     model: LabelModel
-    goal: Goal
+    goal: DesiredOutcome
     rows: TrainingLabels
     guarantee: Guarantee
     protector: Protector
@@ -175,7 +173,7 @@ class Pipeline(HostOnly):
                     catalogue.labels[at],
                 )
                 combination_outcomes = CombinationOutcomes(
-                    self.goal.judge(None, own), self.rows, encoded
+                    self.goal.test_for(None, own), self.rows, encoded
                 )
                 about = (
                     encoded,
@@ -250,7 +248,7 @@ class Pipeline(HostOnly):
             labels = None
         desired = np.zeros(len(at), dtype=bool)
         if len(at):
-            desired = self.goal.judge(labels, own)(own, np.arange(len(at)))
+            desired = self.goal.test_for(labels, own)(own, np.arange(len(at)))
         is_answered = desired & ~already[at]
         return self._entries(
             encoded,
@@ -317,10 +315,7 @@ class Pipeline(HostOnly):
         began = None
         if catalogue is not None and len(at):
             answered = None
-            if own is None and factual is None and not self.goal.is_opposite:
-                open_to = eligibility.with_outcome(self.goal, len(at))
-            else:
-                open_to = eligibility.open_to(own, factual, len(at))
+            open_to = eligibility.open_to(self.goal, own, factual, len(at))
             if waits := own is not None and len(own) < len(at):
                 own = at.astype(object)
             if own is not None:
@@ -344,11 +339,11 @@ class Pipeline(HostOnly):
                     labels = answered.at_queries
                     if labels is None:  # the search had no question
                         labels = self.rows.ask(asked.queries.take(at).frame)
-                    already[at] = self.goal.met(labels)
+                    already[at] = self.goal.is_met(labels)
                     answered = answered.without(already[at])
                 if waits and own is not None:
                     own = self.rows.ask(accepted.frame) if answered.own is None else answered.own
-                    if not (good := self.goal.met(own)).all():
+                    if not (good := self.goal.is_met(own)).all():
                         good &= ~already[at]
                         return self._entries(
                             encoded,
@@ -395,7 +390,7 @@ class Pipeline(HostOnly):
             # an entry's point is nobody's row
             cells = None if entries is not None else accepted.quasi_identifiers[0]
             combination_outcomes = CombinationOutcomes(
-                self.goal.judge(factual, own), self.rows, accepted, cells, known_outcomes
+                self.goal.test_for(factual, own), self.rows, accepted, cells, known_outcomes
             )
             starts_at_counterfactual = catalogue is not None and began is not None
             asked_now = None if asked is None else asked.take(at)
@@ -442,10 +437,7 @@ class Pipeline(HostOnly):
             presentation = Presentation(
                 schema.wording, schema.nobody_chooses, never_advised=schema.never_advised
             )
-        outcomes: Iterable[Outcome] = repeat(self.goal.outcome(self.model.classes))
-        if self.goal.is_opposite:
-            facts = repeat(None) if candidates.factual is None else candidates.factual
-            outcomes = map(partial(self.goal.outcome, self.model.classes), facts, candidates.own)
+        outcomes = self.goal.outcomes(candidates.own, candidates.factual, self.model.classes)
         return entries_of(
             candidates.query.tolist(), verdicts, candidates.encoded, outcomes, presentation
         )
@@ -531,7 +523,7 @@ class Pipeline(HostOnly):
         if asked is None:
             return verdicts
         if asked.rules:
-            judge = self.goal.judge(candidates.factual, candidates.own)
+            judge = self.goal.test_for(candidates.factual, candidates.own)
             verdicts = self.verifier.hold_to(
                 asked, candidates.encoded, verdicts, judge, self.rows.ask
             )
@@ -622,7 +614,7 @@ class Pipeline(HostOnly):
             some = encoded.take(at)
             own = self.model(some.frame).astype(object)
             combination_outcomes = CombinationOutcomes(
-                self.goal.judge(None, own), self.rows, some.frame
+                self.goal.test_for(None, own), self.rows, some.frame
             )
             proposals, _ = self._propose(
                 Candidates(
@@ -658,13 +650,9 @@ class Pipeline(HostOnly):
         rows = rows_for_cells(
             population.encoder, candidates.encoded.frame, which, population.cells[cells]
         )
-        others, judge = (
-            encode(rows, population.encoder),
-            self.goal.judge(candidates.factual, candidates.own),
-        )
-        combination_outcomes = CombinationOutcomes(
-            lambda labels, at: judge(labels, which[at]), self.rows, others.frame
-        )
+        others = encode(rows, population.encoder)
+        judge = self.goal.test_for(candidates.factual, candidates.own).take(which)
+        combination_outcomes = CombinationOutcomes(judge, self.rows, others.frame)
         everybody = Candidates(
             others,
             candidates.query[which],

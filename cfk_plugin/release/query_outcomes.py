@@ -8,7 +8,8 @@ import numpy as np
 
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable, valid_rows
-from cfk_plugin.data.model import Goal, Labels
+from cfk_plugin.data.model import Labels
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.errors import HostOnly
 
@@ -37,14 +38,14 @@ class ReadableQueries(HostOnly):
         _, first, row_of = np.unique(query_of_row[at], return_index=True, return_inverse=True)
         return cls(queries.take(at[first]), at, row_of, len(query_of_row))
 
-    def with_outcome(self, goal: Goal, labels: Labels) -> Mask:
+    def with_outcome(self, goal: DesiredOutcome, labels: Labels) -> Mask:
         """Return a mask of shape (n_asked,): whether the query has the outcome already.
 
         `labels` are the model's at `rows`. It is False where a query cannot be read.
         """
         has_outcome = np.zeros(self.n_asked, dtype=bool)
         if len(self.at):
-            has_outcome[self.at] = goal.met(labels)[self.row_of]
+            has_outcome[self.at] = goal.is_met(labels)[self.row_of]
         return has_outcome
 
 

@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import rules_of
-from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.model import Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import (
     MIN_LIFT,
     OPPOSITE,
@@ -631,8 +632,8 @@ class Judge:
         contradict.
         """
         said = found.entry["certificate"]
-        goal = Goal(self.desired)
-        asked = None if goal.is_opposite else goal.outcome(self.labels.classes).to_dict()
+        common_outcome = DesiredOutcome.of(self.desired).common_outcome
+        asked = None if common_outcome is None else common_outcome.to_dict()
         if asked is not None and found.entry["outcome"] not in (None, asked):
             yield Finding(found.where, "is about another outcome than --desired names")
             return
@@ -712,7 +713,7 @@ class Judge:
 
     def _new_model(self, answers: Sequence[ReleasedAnswer], report: Recount) -> NewModel | None:
         """Return what asks the model about answers; None if there is none, or no known outcome."""
-        is_opposite = Goal(self.desired).is_opposite
+        is_opposite = DesiredOutcome.of(self.desired).is_opposite
         if is_opposite and any(answer.outcome.desired is None for answer in answers):
             report.unchecked.append("that answers are true for the model (--desired)")
             return None
@@ -734,12 +735,16 @@ class Judge:
         )
 
     def _met(self, found: Released, said: NDArray[Any]) -> list[NDArray[np.bool_]]:
-        outcome, goal = found.entry["outcome"], Goal(self.desired)
+        outcome, goal = found.entry["outcome"], DesiredOutcome.of(self.desired)
         if outcome is not None:
             named = Outcome.of(outcome)
-            return [said != named.label if named.is_other else Goal(named.desired).met(said)]
+            return [
+                said != named.label
+                if named.is_other
+                else DesiredOutcome.of(named.desired).is_met(said)
+            ]
         if not goal.is_opposite:
-            return [goal.met(said)]
+            return [goal.is_met(said)]
         return [flags for label in set(said.tolist()) for flags in (said == label, said != label)]
 
 

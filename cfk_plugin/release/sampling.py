@@ -8,14 +8,11 @@ import time
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.adapting import CounterfactualBatch, ExplainerError
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.errors import CFKError, quiet
-from cfk_plugin.hookspecs import (
-    CounterfactualBatch,
-    CounterfactualSource,
-    ExplainerError,
-)
+from cfk_plugin.hookspecs import CounterfactualSource
 from cfk_plugin.release.anonymizer import KAnonymizer
 
 SECONDS = 10.0
@@ -83,7 +80,7 @@ def _rows_to_explain(anonymizer: KAnonymizer, size: int) -> Rows:
     if goal.is_opposite:
         return order[:size]
     labels = anonymizer.pipeline_.rows.labels(order)
-    return order[~goal.met(labels)][:size]
+    return order[~goal.is_met(labels)][:size]
 
 
 def _count(

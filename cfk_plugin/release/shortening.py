@@ -102,8 +102,9 @@ def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, position
     """
     population = pipeline.population
     rows = np.arange(population.n_rows)
-    if not pipeline.goal.is_opposite:
-        rows = rows[~pipeline.goal.met(pipeline.rows.labels(rows))]
+    if pipeline.goal.may_be_met_already:
+        labels = pipeline.rows.labels(rows)
+        rows = rows[~pipeline.goal.is_met(labels, labels)]
     if not len(rows):
         return np.empty((0, len(positions)))
     rows = rows[np.argsort(population.keyed_numbers(rows), kind="stable")]
@@ -112,7 +113,7 @@ def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, position
     queries = encode(population.rows(rows), population.encoder)
     limits = Constraints(queries, rules_of(population.encoder))
     labels = pipeline.rows.labels(rows)
-    open_to = pipeline.guarantee.eligibility.open_to(None, labels, len(rows))
+    open_to = pipeline.guarantee.eligibility.open_to(pipeline.goal, None, labels, len(rows))
     return distances_if_true(catalogue, limits, open_to, positions)
 
 

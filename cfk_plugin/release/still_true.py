@@ -14,7 +14,8 @@ from cfk_plugin.data.constraints import Constraints, DistinctParts, Rules
 from cfk_plugin.data.display import card
 from cfk_plugin.data.domain import Codes, Domain, Rows, bin_codes, bin_of
 from cfk_plugin.data.encoded_table import Encoder, encode
-from cfk_plugin.data.model import Goal, Grid, LabelModel, rows_for_cells, thresholded
+from cfk_plugin.data.model import Grid, LabelModel, rows_for_cells, thresholded
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import OPPOSITE, Mask, Outcome
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.values import to_number
@@ -225,7 +226,7 @@ class NewModel(HostOnly):
         goal = self._goals[0] if self._goals else None
         self._model = LabelModel(thresholded(model, threshold), features, goal)
         for outcome, goal in zip(self._outcomes, self._goals, strict=True):
-            named = Goal(outcome.label) if outcome.is_other else goal
+            named = DesiredOutcome.of(outcome.label) if outcome.is_other else goal
             named.check(self._model.classes, None)
 
     def _counts(self) -> str:
@@ -241,23 +242,23 @@ class NewModel(HostOnly):
             if outcome.is_other:
                 has_outcome[is_of] = labels[is_of] != outcome.label
             elif is_of.any():
-                has_outcome[is_of] = goal.met(labels[is_of])
+                has_outcome[is_of] = goal.is_met(labels[is_of])
         return has_outcome
 
 
-def _goal_of(outcome: Outcome, desired: Any) -> Goal:
+def _goal_of(outcome: Outcome, desired: Any) -> DesiredOutcome:
     """Return the goal of an answer; `desired` is that of an answer without an outcome on record."""
     if outcome.is_other:
-        return Goal(OPPOSITE)
+        return DesiredOutcome.of(OPPOSITE)
     if outcome.desired is not None:
-        return Goal(outcome.desired)
+        return DesiredOutcome.of(outcome.desired)
     if desired is None:
         raise InputError(
             "some answers do not say which outcome was desired, because a function decided it, or"
             ' because they are prototypes for "opposite"; give desired=, the outcome that they were'
             " made for"
         )
-    goal = Goal(desired)
+    goal = DesiredOutcome.of(desired)
     if goal.is_opposite:
         raise InputError(
             'desired="opposite" does not say which outcome that was; give a label, a set, a range'

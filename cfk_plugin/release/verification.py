@@ -36,9 +36,9 @@ from cfk_plugin.data.model import (
     SURE,
     CombinationOutcomes,
     Grid,
-    Judge,
     rows_for_cells,
 )
+from cfk_plugin.data.outcome import OutcomeTest
 from cfk_plugin.data.policy import Mask, Outcome, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, Requirement
@@ -257,7 +257,7 @@ class Verifier(HostOnly):
         asked: Constraints,
         encoded: EncodedTable,
         verdicts: Sequence[Verdict],
-        judge: Judge,
+        judge: OutcomeTest,
         ask: Ask,
     ) -> list[Verdict]:
         """Refuse what needs an excluded change, and certify how pure the rest is within what may

@@ -61,7 +61,7 @@ class Card:
 
     population: Population
     policy: PrivacyPolicy
-    desired: Any  # the outcome that is explained, as of a `Goal`
+    desired: Any  # the outcome that is explained, as of a `DesiredOutcome`
     most: int  # queries of one request
     ledger: bool  # whether the server needs one
 

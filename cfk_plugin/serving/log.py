@@ -20,7 +20,7 @@ from mlflow.types.schema import AnyType, Array, Object, Property
 from pandas.api import types
 
 from cfk_plugin.data.encoded_table import require_features
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -132,7 +132,7 @@ def log_protected_model(
     """
     check_store(mlflow.get_tracking_uri())
     settings: dict[str, Any] = {
-        "desired": Goal(desired).to_json(),
+        "desired": DesiredOutcome.of(desired).to_json(),
         "threshold": threshold,
         "most": most,
     }

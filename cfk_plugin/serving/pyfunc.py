@@ -21,7 +21,8 @@ from mlflow.utils.databricks_utils import (
     is_in_databricks_runtime,
 )
 
-from cfk_plugin.data.model import Goal, thresholded
+from cfk_plugin.data.model import thresholded
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.errors import BundleError, CFKError, LedgerError, ModelError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.logger import RunLogger
@@ -101,7 +102,7 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
         load_inner(artifacts[EXPLAINER]) if EXPLAINER in artifacts else None,
         most=int(settings["most"]),
         model=thresholded(load_inner(artifacts[MODEL]), settings.get("threshold")),
-        desired=Goal.of_json(settings["desired"]).desired,
+        desired=DesiredOutcome.of_json(settings["desired"]).desired,
         ledger=_ledger() if settings["ledger"] else None,
         track=RunLogger(run_name="served", model=settings.get("model"))
         if settings["track"]

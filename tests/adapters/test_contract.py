@@ -18,7 +18,8 @@ import pytest
 from applicants import DICE, FEATURES, NICE, QUERIES, ROWS, dice_of, label, nice_of
 from cfk_adapters import dice, function, nearest, nice
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin.hookspecs import CounterfactualBatch, ask, constraints_of, desired_of, hookimpl
+from cfk_plugin.adapting import CounterfactualBatch, ask, constraints_of, desired_of
+from cfk_plugin.hookspecs import hookimpl
 from cfk_plugin.testing import check_adapter
 
 ADAPTERS = [dice, nice, nearest, function]

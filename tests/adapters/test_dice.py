@@ -20,10 +20,11 @@ from applicants import CATEGORIES, DICE, FEATURES, QUERIES, ROWS, dice_of, label
 from cfk_adapters import dice as adapter
 from cfk_adapters.dice_errors import sentence_for
 from cfk_plugin import Population, Schema, protect
+from cfk_plugin.adapting import ExplainerError, NoneFoundError
 from cfk_plugin.data.policy import Outcome, PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import AdapterError, NotForwardedError
-from cfk_plugin.hookspecs import AdaptContext, ExplainerError, NoneFoundError
+from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import (

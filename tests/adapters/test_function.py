@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 from cfk_adapters import function
+from cfk_plugin.adapting import CounterfactualBatch
 from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import AdapterError
-from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch
+from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 
 FEATURES = ["age", "city"]

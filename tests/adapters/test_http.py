@@ -19,7 +19,7 @@ import pytest
 from applicants import FEATURES, QUERIES, ROWS, label
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.hookspecs import ExplainerError
+from cfk_plugin.adapting import ExplainerError
 
 SCHEMA = Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")
 POPULATION = Population.from_frame(ROWS, SCHEMA)

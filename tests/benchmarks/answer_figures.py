@@ -18,7 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin import Population
-from cfk_plugin.data.model import Goal, LabelModel
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.metrics import Estimate, clopper_pearson
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.intervals import mean_of
@@ -70,15 +71,15 @@ def figures_of(
     at = np.arange(len(answers)) if answered is None else answered
     asked, given = population.conform(queries), population.conform(answers)
     training, random = _TrainingRows(population), np.random.default_rng(0)
-    goal, ask = Goal(desired), LabelModel(model, population.schema.features)
+    goal, ask = DesiredOutcome.of(desired), LabelModel(model, population.schema.features)
     flips = np.zeros(len(asked), dtype=bool)
-    flips[at] = goal.met(ask(given), None)
-    wanted = training.codes.take(goal.met(ask(population.frame), None))
+    flips[at] = goal.is_met(ask(given), None)
+    wanted = training.codes.take(goal.is_met(ask(population.frame), None))
     rows, own = training.heom.encode(given), training.heom.encode(asked).take(at)
     chance = None
     if holdout is not None:
         outside = population.conform(holdout)
-        met = np.flatnonzero(goal.met(ask(outside), None))
+        met = np.flatnonzero(goal.is_met(ask(outside), None))
         if len(met) > FRESH:
             met = np.sort(random.choice(met, FRESH, replace=False))
         fresh, others = training.heom.encode(outside.take(met)), training.heom.encode(outside)

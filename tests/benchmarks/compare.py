@@ -13,7 +13,8 @@ import numpy as np
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.encoded_table import encode
-from cfk_plugin.data.model import CombinationOutcomes, Goal, Grid, LabelModel, TrainingLabels
+from cfk_plugin.data.model import CombinationOutcomes, Grid, LabelModel, TrainingLabels
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.lookup.baselines import GraspProtector, MondrianProtector
@@ -40,7 +41,7 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[ProtectionRequest, Lab
     # the paper's method needs them; known before the clock starts
     rows.labels(np.arange(population.n_rows))
     encoded = encode(table.counterfactuals, population.encoder)
-    judge = Goal(table.desired).judge(None, model(encoded.frame))
+    judge = DesiredOutcome.of(table.desired).test_for(None, model(encoded.frame))
     combination_outcomes = CombinationOutcomes(judge, rows, encoded.frame)
     model.calls, model.rows, model.seconds = 0, 0, 0.0
     return ProtectionRequest(

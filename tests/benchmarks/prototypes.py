@@ -43,7 +43,7 @@ from sklearn.pipeline import Pipeline
 from answer_figures import figures_of
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import DPPrototypes, Population, Schema
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.dp import PublicDomain
 from cfk_plugin.dp.answer_rows import ServedRows
 from plain_tree import plain_tree_codes
@@ -221,7 +221,7 @@ def nearest_of(one: Case, codes: NDArray[np.int32]) -> Answer:
     rows = domain.draw(codes, np.random.default_rng())
     served, goal = (
         ServedRows.of(domain, rows, one.model.predict(rows), np.zeros(len(rows))),
-        Goal(one.desired),
+        DesiredOutcome.of(one.desired),
     )
 
     def answer(queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:

@@ -124,7 +124,7 @@ def main() -> None:
             )  # type: ignore[arg-type]
             made.fit(one.population, one.model, one.desired)
             fitted, served = process_time() - started, made.served_
-            may = np.flatnonzero(made.goal_.met(served.labels))
+            may = np.flatnonzero(made.goal_.is_met(served.labels))
 
             def compared(
                 batch: pd.DataFrame, rows: np.ndarray = may, made: DPPrototypes = made

@@ -28,7 +28,7 @@ from cfk_plugin import (
     Withheld,
     protect,
 )
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.dp import PublicDomain, infer_domains
 from cfk_plugin.dp.answer_rows import ServedRows
 from cfk_plugin.errors import (
@@ -134,10 +134,14 @@ def test_the_answer_is_the_nearest_row_when_plausibility_is_not_weighed() -> Non
         assert away(query, answer) == pytest.approx(away(query, served).min())
 
 
-def compared_with_all(served: ServedRows, queries: pd.DataFrame, goal: Goal, own: Any) -> list[int]:
+def compared_with_all(
+    served: ServedRows, queries: pd.DataFrame, goal: DesiredOutcome, own: Any
+) -> list[int]:
     found = []
     for i in range(len(queries)):
-        rows = np.flatnonzero(goal.met(served.labels) if own is None else served.labels != own[i])
+        rows = np.flatnonzero(
+            goal.is_met(served.labels) if own is None else served.labels != own[i]
+        )
         asked = served.heom.encode(queries.iloc[[i]])
         at, _ = served.heom.nearest(asked, served.codes.take(rows), cost=served.cost[rows])
         found.append(int(rows[at[0, 0]]) if len(rows) else -1)
@@ -176,9 +180,9 @@ def test_answers_are_to_the_last_bit_those_of_comparing_with_all_rows_with_ties_
         frame, labels, np.array([row[4] for row in drawn]), heom, heom.encode(frame)
     )
     for goal, factual in (
-        (Goal("n"), None),
-        (Goal(lambda found: found == "n"), None),
-        (Goal("opposite"), own),
+        (DesiredOutcome.of("n"), None),
+        (DesiredOutcome.of(lambda found: found == "n"), None),
+        (DesiredOutcome.of("opposite"), own),
     ):
         assert served.nearest(queries, goal, factual).tolist() == compared_with_all(
             served, queries, goal, factual
@@ -202,11 +206,14 @@ def test_so_are_those_of_many_rows_and_features_lone_or_in_batches(numeric: int)
     served = ServedRows(
         drawn, random.choice([1, 2, 3], 8900).astype(object), cost, heom, heom.encode(drawn)
     )
-    expected, own = compared_with_all(served, queries, Goal(2), None), np.arange(100) % 5
-    assert served.nearest(queries, Goal(2), None).tolist() == expected
-    lone = [served.nearest(queries.iloc[[i]], Goal(2), None)[0] for i in range(20)]
+    expected, own = (
+        compared_with_all(served, queries, DesiredOutcome.of(2), None),
+        np.arange(100) % 5,
+    )
+    assert served.nearest(queries, DesiredOutcome.of(2), None).tolist() == expected
+    lone = [served.nearest(queries.iloc[[i]], DesiredOutcome.of(2), None)[0] for i in range(20)]
     assert lone == expected[:20]
-    opposite = Goal("opposite")
+    opposite = DesiredOutcome.of("opposite")
     assert served.nearest(queries, opposite, own).tolist() == compared_with_all(
         served, queries, opposite, own
     )

@@ -42,9 +42,10 @@ from cfk_plugin import (
     hookimpl,
     protect,
 )
+from cfk_plugin.adapting import CounterfactualBatch
 from cfk_plugin.data.encoded_table import Counterfactual, encode
 from cfk_plugin.errors import CFKError
-from cfk_plugin.hookspecs import AdaptContext, CounterfactualBatch, Proposal, ProtectionRequest
+from cfk_plugin.hookspecs import AdaptContext, Proposal, ProtectionRequest
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
 from cfk_plugin.protection.partition.partition import NearestCells

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.data.model import CombinationOutcomes, Goal, LabelModel, TrainingLabels
+from cfk_plugin.data.model import CombinationOutcomes, LabelModel, TrainingLabels
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
@@ -31,7 +32,9 @@ def task_for(
     labels = LabelModel(model, population.schema.features)
     frame = rows[list(population.schema.features)].reset_index(drop=True)
     combination_outcomes = CombinationOutcomes(
-        Goal(True).judge(None, np.ones(len(frame))), TrainingLabels(labels, population), frame
+        DesiredOutcome.of(True).test_for(None, np.ones(len(frame))),
+        TrainingLabels(labels, population),
+        frame,
     )
     codes, numbers = population.encode(frame)
     at = list(population.schema.quasi_positions)

@@ -31,14 +31,9 @@ from cfk_plugin import (
     hookimpl,
     protect,
 )
+from cfk_plugin.adapting import CounterfactualBatch, NoneFoundError
 from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError, PluginError
-from cfk_plugin.hookspecs import (
-    CounterfactualBatch,
-    NoneFoundError,
-    Proposal,
-    ProtectionRequest,
-    ReleaseRecord,
-)
+from cfk_plugin.hookspecs import Proposal, ProtectionRequest, ReleaseRecord
 from commands import cfk
 
 K = 5

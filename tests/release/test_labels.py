@@ -20,9 +20,9 @@ from cfk_plugin import (
     Schema,
     protect,
 )
-from cfk_plugin.data.policy import Outcome
+from cfk_plugin.adapting import desired_of
+from cfk_plugin.data.policy import DesiredRange, Outcome
 from cfk_plugin.errors import AdapterError, CFKError, InputError
-from cfk_plugin.hookspecs import DesiredRange, desired_of
 
 dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
 nice = pytest.importorskip("nice", reason="needs `pip install --no-deps NICEx==0.2.3`")

@@ -28,7 +28,8 @@ from cfk_plugin import (
     log_protected_model,
     protect,
 )
-from cfk_plugin.data.model import Goal, Thresholded
+from cfk_plugin.data.model import Thresholded
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import Outcome
 from cfk_plugin.errors import ModelError
 from commands import cfk, output_of
@@ -76,7 +77,9 @@ def answered(model: Any, desired: Any, threshold: float | None = None, margin: A
     )
     found = private.explain(QUERIES)
     assert found.released
-    assert {str(entry.outcome) for entry in found.generalized} == {str(Goal(desired).outcome(None))}
+    assert {str(entry.outcome) for entry in found.generalized} == {
+        str(DesiredOutcome.of(desired).common_outcome)
+    }
     return found
 
 
@@ -243,15 +246,15 @@ GOALS = [(REGRESSOR, (50, 80)), (REGRESSOR, (None, 45)), (FOREST, {"mid", "high"
 
 @pytest.mark.parametrize(("model", "desired"), GOALS)
 def test_a_goal_is_read_back_as_it_was_written(model: Any, desired: Any) -> None:
-    goal = Goal(desired)
-    assert Goal.of_json(json.loads(json.dumps(goal.to_json()))) == goal
-    assert Outcome.of(goal.outcome(None).to_dict()).desired == goal.desired
+    goal = DesiredOutcome.of(desired)
+    assert DesiredOutcome.of_json(json.loads(json.dumps(goal.to_json()))) == goal
+    assert Outcome.of(goal.common_outcome.to_dict()).desired == goal.desired
 
 
 @pytest.mark.parametrize(("model", "desired"), GOALS)
 def test_prototypes_have_an_outcome_of_the_goal(model: Any, desired: Any) -> None:
     pytest.importorskip("opendp", reason="needs the extra [dp]")
-    met = Goal(desired).met
+    met = DesiredOutcome.of(desired).is_met
     queries = TABLE[~met(model.predict(TABLE))].head(6)
     for serve in ("rows", "prototypes"):
         with pytest.warns(UserWarning, match="seeded"):
@@ -332,7 +335,7 @@ def sentences(guarantee: Any, found: Any, *goal: Any, threshold: Any) -> list[An
     )
     assert answers.released
     assert {str(entry.outcome) for entry in answers.generalized} == {
-        str(Goal(goal[1]).outcome(None))
+        str(DesiredOutcome.of(goal[1]).common_outcome)
     }
     rows = QUERIES.to_dict("records")
     return [getattr(e, "text", lambda _: None)(row) for e, row in zip(answers, rows, strict=True)]

@@ -51,8 +51,8 @@ from cfk_plugin import (
     protect,
     protected,
 )
+from cfk_plugin.adapting import CounterfactualBatch
 from cfk_plugin.errors import AdapterError, CFKError, NotForwardedError
-from cfk_plugin.hookspecs import CounterfactualBatch
 from cfk_plugin.records.logger import RunLogger
 
 # --- a table in which every value occurs once, and no value by chance anywhere else ---------------

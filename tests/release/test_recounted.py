@@ -22,7 +22,7 @@ from cfk_plugin import (
     Schema,
     Withheld,
 )
-from cfk_plugin.data.model import Goal
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.errors import PolicyError
 
 pytestmark = pytest.mark.filterwarnings("ignore::cfk_plugin.errors.LookupGuaranteeWarning")
@@ -186,7 +186,7 @@ def test_every_certificate_is_a_plain_recount(case: Case) -> None:
     sides = (
         [labels == label for label in set(labels)]
         if goal == "opposite"
-        else [Goal(goal).met(labels)]
+        else [DesiredOutcome.of(goal).is_met(labels)]
     )
     anonymizer = KAnonymizer(policy=policy, method=case.method)
     may_be_groups = [side for side in sides if may_be_group(side, population, policy)]

@@ -15,7 +15,8 @@ import pytest
 from scipy.stats import binomtest
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.data.model import CombinationOutcomes, Goal, LabelModel, TrainingLabels
+from cfk_plugin.data.model import CombinationOutcomes, LabelModel, TrainingLabels
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.release.guarantee import rebuild
 from cfk_plugin.release.results import (
@@ -75,7 +76,7 @@ def verdicts(
         verifier.cell_budget, verifier.samples = limits
     labels = LabelModel(predict, population.schema.features)
     frame = frame[list(population.schema.features)].reset_index(drop=True)
-    judge = Goal(1).judge(None, np.ones(len(frame)))
+    judge = DesiredOutcome.of(1).test_for(None, np.ones(len(frame)))
     combination_outcomes = CombinationOutcomes(judge, TrainingLabels(labels, population), frame)
     asked = [p if isinstance(p, Proposal) else Proposal(p) for p in proposals]
     return verifier.verify(

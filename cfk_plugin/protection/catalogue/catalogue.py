@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from cfk_plugin.data.constraints import DistinctParts
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.encoded_table import EncodedTable, table_of
-from cfk_plugin.data.model import Goal, Grid, Judge, TrainingLabels, rows_for_cells
+from cfk_plugin.data.model import Grid, TrainingLabels, rows_for_cells
+from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.data.region import Part, natural, part_of
@@ -88,7 +89,7 @@ class Catalogue(HostOnly):
     private: pd.DataFrame  # private values of each entry; n_entries rows
     consistent: Ints  # members of the entry's group that the model is consistent with
     pure: Floats  # share of the entry's region, or of a sample of it, that has the entry's outcome
-    goal: Goal
+    goal: DesiredOutcome
     model: TrainingLabels
     policy: PrivacyPolicy
     # by private attribute, further numbers that set the ranges of distances
@@ -109,7 +110,7 @@ class Catalogue(HostOnly):
         cls,
         partition: Partition,
         policy: PrivacyPolicy,
-        goal: Goal,
+        goal: DesiredOutcome,
         model: TrainingLabels,
         book: ValueBook | None = None,
     ) -> Catalogue:
@@ -139,7 +140,7 @@ class Catalogue(HostOnly):
         entries: Entries,
         partition: Partition,
         policy: PrivacyPolicy,
-        goal: Goal,
+        goal: DesiredOutcome,
         model: TrainingLabels,
         *,
         ends: Mapping[str, pd.Series] = MappingProxyType({}),
@@ -348,9 +349,9 @@ class Catalogue(HostOnly):
         return self._is_outcome(predictions.labels, entry) & predictions.is_sure
 
     @cached_property
-    def _is_outcome(self) -> Judge:
+    def _is_outcome(self) -> OutcomeTest:
         """Returns a mask of shape (n,): True where label i is the outcome of entry ``entry[i]``."""
-        return self.goal.judge(None, self.labels)
+        return self.goal.test_for(None, self.labels)
 
     def have_outcome(self, rows_at: Callable[[Ints], pd.DataFrame], entry: Ints) -> Mask:
         """Return a mask of shape (n,): True where row i has the outcome of entry ``entry[i]``.

@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.model import Goal, Grid, TrainingLabels, rows_for_cells
+from cfk_plugin.data.model import Grid, TrainingLabels, rows_for_cells
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.rows import in_order
 from cfk_plugin.errors import HostOnly
@@ -149,7 +150,7 @@ def ends_of(
 def find_entries(
     partition: Partition,
     policy: PrivacyPolicy,
-    goal: Goal,
+    goal: DesiredOutcome,
     model: TrainingLabels,
     book: ValueBook | None = None,
     limits: SearchLimits = SEARCH_LIMITS,
@@ -381,7 +382,7 @@ class _Trial(HostOnly):
         numbers[:, private_at(population)] = candidates.values.numbers
         return codes, numbers
 
-    def admissible(self, goal: Goal, model: TrainingLabels) -> Entries:
+    def admissible(self, goal: DesiredOutcome, model: TrainingLabels) -> Entries:
         """Return the candidates with which at least k members and enough of the region have the
         outcome.
         """
@@ -398,7 +399,7 @@ class _Trial(HostOnly):
         )
         return entries.take(np.flatnonzero(lower_bound >= self.policy.least_pureness))
 
-    def n_consistent_members(self, goal: Goal, model: TrainingLabels) -> Ints:
+    def n_consistent_members(self, goal: DesiredOutcome, model: TrainingLabels) -> Ints:
         """Count the members of each candidate's group that have the outcome with its values.
 
         Returns shape (n_candidates,).
@@ -410,7 +411,7 @@ class _Trial(HostOnly):
         n_cells = members.n_cells[group]
         counts = np.zeros(len(rows), dtype=np.int64)
         offered = self.candidates.values.frame(population)
-        judge = goal.judge(None, model.labels(rows))
+        is_desired = goal.test_for(None, model.labels(rows))
         is_own = (private_codes(population, rows) == self.candidates.values.codes).all(axis=1)
         for candidates in calls_of(n_cells):
             n_asked = n_cells[candidates]
@@ -427,18 +428,18 @@ class _Trial(HostOnly):
                     population.encoder, offered, which[other], population.cells[cells[other]]
                 )
                 predictions = model.predictions(frame)
-                is_met[other] = judge(predictions.labels, which[other]) & predictions.is_sure
+                is_met[other] = is_desired(predictions.labels, which[other]) & predictions.is_sure
             np.add.at(counts, which, np.where(is_met, members.n_people[asked], 0))
         return counts
 
-    def pureness(self, goal: Goal, model: TrainingLabels) -> tuple[Floats, Floats]:
+    def pureness(self, goal: DesiredOutcome, model: TrainingLabels) -> tuple[Floats, Floats]:
         """Return the share of each candidate's region that has the outcome, and its lower bound.
 
         Both have the shape (n_candidates,). They are the same unless the region is sampled.
         """
         population = self.partition.population
         n_candidates = len(self.candidates.rows)
-        judge = goal.judge(None, model.labels(self.candidates.rows))
+        is_desired = goal.test_for(None, model.labels(self.candidates.rows))
         offered = self.candidates.values.frame(population)
         sizes = [self._combinations(i).size for i in range(n_candidates)]
         share = np.zeros(n_candidates)
@@ -452,7 +453,7 @@ class _Trial(HostOnly):
             which = np.repeat(candidates, n_drawn)
             frame = rows_for_cells(population.encoder, offered, which, np.concatenate(drawn))
             predictions = model.predictions(frame)
-            is_met = judge(predictions.labels, which) & predictions.is_sure
+            is_met = is_desired(predictions.labels, which) & predictions.is_sure
             is_met_by_candidate = np.split(is_met, np.cumsum(n_drawn)[:-1])
             for i, hits in zip(candidates.tolist(), is_met_by_candidate, strict=True):
                 share[i] = hits.mean()

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.margin import SEALED, sealed_requirement
-from cfk_plugin.data.model import OUTCOMES, Goal, Grid, TrainingLabels
+from cfk_plugin.data.model import OUTCOMES, Grid, TrainingLabels
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import natural
@@ -191,7 +192,7 @@ def _has_own_outcome(catalogue: Catalogue) -> Mask:
 
 
 def catalogue_from_arrays(
-    population: Population, policy: PrivacyPolicy, goal: Goal, model: TrainingLabels
+    population: Population, policy: PrivacyPolicy, goal: DesiredOutcome, model: TrainingLabels
 ) -> Catalogue | None:
     """Return the catalogue of a sealed population, without rows; None if none was sealed.
 

@@ -12,7 +12,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.display import advance
-from cfk_plugin.data.model import Goal, LabelModel, TrainingLabels, rows_for_cells
+from cfk_plugin.data.model import LabelModel, TrainingLabels, rows_for_cells
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
@@ -568,7 +569,7 @@ _RECORDS = 8  # combinations of private values that are tried in every cell
 _ASKED = 400_000  # most rows that the model is asked about, but at least one record
 
 
-def partial_dependence(rows: TrainingLabels, goal: Goal) -> Floats:
+def partial_dependence(rows: TrainingLabels, goal: DesiredOutcome) -> Floats:
     """Return, for each cell, the share of sampled records' private values that get the desired
     outcome there.
 
@@ -581,12 +582,12 @@ def partial_dependence(rows: TrainingLabels, goal: Goal) -> Floats:
     if not population.has_rows:
         return _on_cluster(population, rows.model, goal, most)
     labels = rows.labels(np.arange(population.n_rows))
-    chosen = np.arange(len(labels)) if goal.is_opposite else np.flatnonzero(goal.met(labels))
+    chosen = np.arange(len(labels)) if goal.is_opposite else np.flatnonzero(goal.is_met(labels))
     if not len(chosen):
         return np.zeros(n_cells)
     if goal.is_opposite:
         frequent = Counter(sorted(labels.tolist(), key=str)).most_common(1)[0][0]
-        goal = Goal(lambda answers: np.asarray(answers == frequent, dtype=bool))
+        goal = DesiredOutcome.of(lambda answers: np.asarray(answers == frequent, dtype=bool))
     count = min(most, len(chosen))
     number = population.keyed_numbers(chosen)
     least = number <= np.partition(number, count - 1)[count - 1]
@@ -599,11 +600,13 @@ def partial_dependence(rows: TrainingLabels, goal: Goal) -> Floats:
             population.encoder, records, np.full(n_cells, record), population.cells
         )
         predictions = rows.predictions(frame)
-        total += goal.met(predictions.labels) & predictions.is_sure
+        total += goal.is_met(predictions.labels) & predictions.is_sure
     return total / count
 
 
-def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int) -> Floats:
+def _on_cluster(
+    population: Population, model: LabelModel, goal: DesiredOutcome, most: int
+) -> Floats:
     """Do the same on the workers, who get model and key, and send back counts, keyed numbers and
     votes, but no row.
     """
@@ -612,7 +615,7 @@ def _on_cluster(population: Population, model: LabelModel, goal: Goal, most: int
 
     def is_desired(labels: NDArray[np.object_]) -> Mask:
         if frequent is None:
-            return goal.met(labels)
+            return goal.is_met(labels)
         return np.array([str(label) == frequent for label in labels.tolist()], dtype=bool)
 
     def least(frame: pd.DataFrame, reader: RecordReader) -> pd.DataFrame:

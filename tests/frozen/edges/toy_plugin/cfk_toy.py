@@ -12,15 +12,8 @@ import pandas as pd
 
 import cfk_plugin
 from cfk_plugin import Interval, Region, hookimpl
-from cfk_plugin.hookspecs import (
-    AdaptContext,
-    CounterfactualBatch,
-    Proposal,
-    ProtectionRequest,
-    ReleaseRecord,
-    constraints_of,
-    desired_of,
-)
+from cfk_plugin.adapting import CounterfactualBatch, constraints_of, desired_of
+from cfk_plugin.hookspecs import AdaptContext, Proposal, ProtectionRequest, ReleaseRecord
 
 CALLS: list[str] = []
 EVERYBODY = Region({"age": Interval(20, 59)})

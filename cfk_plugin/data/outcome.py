@@ -1,0 +1,585 @@
+"""The outcome that an explanation must reach: a label, several, a range or a function of labels, or
+any outcome but the factual's.
+
+`DesiredOutcome.of` chooses the class for what a user passes as ``desired=``. Whatever differs
+between the kinds is a method or an attribute here, so that no other module asks which kind it has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.data.decision import Labels, Mask
+from cfk_plugin.data.domain import Rows
+from cfk_plugin.data.policy import OPPOSITE, DesiredRange, DesiredSet, Outcome, desired_as
+from cfk_plugin.data.region import natural
+from cfk_plugin.errors import (
+    HostOnly,
+    InputError,
+    ModelError,
+    did_you_mean,
+    kinds_of,
+    listed,
+    nameable,
+    quiet,
+)
+
+
+class DesiredOutcome(ABC):
+    """Which labels of the model an explanation may lead to.
+
+    `NamedOutcome` is the same for every query, and `RelativeOutcome` depends on the label of the
+    factual. A subclass of either can be passed as ``desired=``.
+
+    Attributes
+    ----------
+    needs_factual_labels : bool
+        Whether a label can be judged only if the factual's label is known.
+    may_be_met_already : bool
+        Whether a query can have the desired outcome before anything is changed.
+    has_class_per_label : bool
+        Whether the people with each predicted label are an eligibility class of their own. If not,
+        everybody with the desired outcome is in one class.
+    """
+
+    needs_factual_labels: ClassVar[bool]
+    may_be_met_already: ClassVar[bool]
+    has_class_per_label: ClassVar[bool]
+
+    @staticmethod
+    def of(desired: Any) -> DesiredOutcome:
+        """Return the desired outcome for what a user passed; a `DesiredOutcome` stays as it is.
+
+        Parameters
+        ----------
+        desired : label, set of labels, (low, high), "opposite", callable or DesiredOutcome
+            A callable takes an array of labels and returns one boolean for each.
+        """
+        if isinstance(desired, DesiredOutcome):
+            return desired
+        named = desired_as(desired)
+        if isinstance(named, str) and named == OPPOSITE:
+            return OppositeOutcome()
+        return NamedOutcome(named)
+
+    @staticmethod
+    def of_json(value: Any) -> DesiredOutcome:
+        """Return the outcome that `to_json` wrote."""
+        if isinstance(value, dict):
+            return DesiredOutcome.of(Outcome.of(value).desired)
+        return DesiredOutcome.of(value)
+
+    def to_json(self) -> Any:
+        """Return a value that JSON can hold.
+
+        Raises
+        ------
+        InputError
+            For a function, and for any other outcome that JSON cannot hold.
+        """
+        raise InputError(
+            "a function as `desired` cannot be logged; give a label, a set, a range or 'opposite'"
+        )
+
+    @property
+    def desired(self) -> Any:
+        """What can be passed as ``desired=`` for the same outcome."""
+        return self
+
+    @property
+    def takes_fractions(self) -> bool:
+        """Whether labels may be numbers other than whole ones."""
+        return False
+
+    @property
+    def common_desired(self) -> Any:
+        """What is desired, where it is the same for every query; None where it is not."""
+        return None
+
+    @property
+    def common_outcome(self) -> Outcome | None:
+        """The outcome that every certificate states; None where it depends on the query."""
+        return None
+
+    @property
+    def is_opposite(self) -> bool:
+        """`needs_factual_labels` under its former name, until nothing asks for it any more."""
+        return self.needs_factual_labels
+
+    @abstractmethod
+    def check(self, classes: Sequence[Any] | None, labels: Labels | None) -> None:
+        """Refuse an outcome that the model cannot give.
+
+        Parameters
+        ----------
+        classes : sequence, optional
+            The labels that the model can give, if it says so.
+        labels : array, shape (n,), optional
+            Some labels of the model on which to try the outcome.
+
+        Raises
+        ------
+        ModelError
+            If it cannot be met.
+        """
+
+    def of_call(self, desired: Any, classes: Sequence[Any] | None) -> DesiredOutcome:
+        """Return the outcome of a call that names one itself.
+
+        Raises
+        ------
+        InputError
+            If the model does not have it, or explanations are not protected for it.
+        """
+        try:
+            of_call = DesiredOutcome.of(desired)
+            of_call.check(classes, None)
+        except ModelError:
+            known = f" ({listed(classes)})" if classes else ""
+            raise InputError(
+                f"the call asks for an outcome that is none of the model's labels{known}; check its"
+                " spelling and type"
+            ) from None
+        if of_call == self:
+            return self
+        return self._narrowed_to(of_call)
+
+    @abstractmethod
+    def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
+        """Return the outcome of a call that differs from this one; refuse what it may not be."""
+
+    @abstractmethod
+    def keeps_classes_whole(self, of_call: DesiredOutcome) -> bool:
+        """Return True if the outcome of a call splits no eligibility class of this outcome.
+
+        An answer for a part of a class would disclose which of its people are in that part.
+        """
+
+    @abstractmethod
+    def is_met(self, labels: Labels, factual_labels: Labels | None = None) -> Mask:
+        """Return a mask of the labels that are desired, shape (n,).
+
+        Parameters
+        ----------
+        labels : array, shape (n,)
+        factual_labels : array, shape (n,), optional
+            The label of the factual that each belongs to. It is needed if `needs_factual_labels`.
+        """
+
+    def is_met_by_query(self, labels: Labels, factual_labels: Labels) -> Mask:
+        """Return which of some labels each query desires.
+
+        Parameters
+        ----------
+        labels : array, shape (n_labels,)
+        factual_labels : array, shape (n_queries,)
+
+        Returns
+        -------
+        array of bool, shape (n_queries, n_labels)
+        """
+        shape = (len(factual_labels), len(labels))
+        label_of_pair = np.tile(labels, shape[0])
+        factual_label_of_pair = np.repeat(factual_labels, shape[1])
+        return self.is_met(label_of_pair, factual_label_of_pair).reshape(shape)
+
+    def test_for(self, factual_labels: Labels | None, labels: Labels) -> OutcomeTest:
+        """Return the test of the outcome for some counterfactuals.
+
+        Parameters
+        ----------
+        factual_labels : array, shape (n_counterfactuals,), optional
+        labels : array, shape (n_counterfactuals,)
+            The model's labels of the counterfactuals. If the factual's labels are not known, these
+            are the outcomes to reach.
+        """
+        return OutcomeTest(self, factual_labels, labels)
+
+    @abstractmethod
+    def is_eligible(self, labels: Labels) -> Mask:
+        """Return a mask of the labels that some query may desire, shape (n,)."""
+
+    @abstractmethod
+    def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:
+        """Return which classes are the same outcome as the label of each row.
+
+        An answer holds for a row as long as the model's label stays one of these.
+
+        Parameters
+        ----------
+        labels : array, shape (n,)
+        classes : array, shape (n_classes,)
+
+        Returns
+        -------
+        array of bool, shape (n_classes,) or (n, n_classes)
+        """
+
+    def is_possible(self, classes: Labels) -> bool:
+        """Return True if a model with these classes can give some query its desired outcome."""
+        return bool(self.is_met_by_query(classes, classes).any())
+
+    @abstractmethod
+    def possible_masks(self, labels: Labels) -> list[Mask]:
+        """Return the masks of labels, shape (n,), of which one is right for the query.
+
+        It is not known which, if the outcome depends on a factual whose label is not known.
+        """
+
+    @abstractmethod
+    def independent_of_query(self, labels: Labels) -> DesiredOutcome:
+        """Return an outcome that is the same for every query, and stands for this one.
+
+        `labels` are those of all training rows, shape (n_rows,).
+        """
+
+    @abstractmethod
+    def outcomes(
+        self, labels: Labels, factual_labels: Labels | None, classes: Sequence[Any] | None
+    ) -> list[Outcome]:
+        """Return the outcome that the certificate of each counterfactual states.
+
+        Parameters
+        ----------
+        labels : array, shape (n,)
+            The model's labels of the counterfactuals.
+        factual_labels : array, shape (n,), optional
+        classes : sequence, optional
+            The labels that the model can give, if it says so.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class OutcomeTest(HostOnly):
+    """Judges labels, each of which belongs to one of some counterfactuals; see `test_for`."""
+
+    desired_outcome: DesiredOutcome
+    factual_labels: Labels | None  # shape (n_counterfactuals,)
+    own_labels: Labels  # shape (n_counterfactuals,)
+
+    def __call__(self, labels: Labels, which: Rows) -> Mask:
+        """Return a mask of the labels that are desired, shape (n,).
+
+        ``labels[i]`` belongs to counterfactual ``which[i]``.
+        """
+        if not self.desired_outcome.needs_factual_labels:
+            return self.desired_outcome.is_met(labels)
+        if self.factual_labels is not None:
+            return self.desired_outcome.is_met(labels, self.factual_labels[which])
+        return np.asarray(labels == self.own_labels[which], dtype=bool)
+
+    def take(self, at: Rows) -> OutcomeTest:
+        """Return the test for some of the counterfactuals, renumbered from 0."""
+        factual_labels = None if self.factual_labels is None else self.factual_labels[at]
+        return OutcomeTest(self.desired_outcome, factual_labels, self.own_labels[at])
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOutcome(DesiredOutcome):
+    """An outcome that the user names, the same for every query.
+
+    Attributes
+    ----------
+    desired : label, DesiredSet, DesiredRange or callable
+        A callable takes an array of labels and returns one boolean for each.
+    """
+
+    desired: Any = field()
+
+    needs_factual_labels: ClassVar[bool] = False
+    may_be_met_already: ClassVar[bool] = True
+    has_class_per_label: ClassVar[bool] = False
+
+    @property
+    def takes_fractions(self) -> bool:
+        """Whether labels may be numbers other than whole ones: for a range or a function."""
+        return callable(self.desired) and not isinstance(self.desired, DesiredSet)
+
+    @property
+    def common_desired(self) -> Any:
+        """What is desired, by every query."""
+        return self.desired
+
+    @property
+    def common_outcome(self) -> Outcome:
+        """The outcome that every certificate states."""
+        desired = self.desired
+        if isinstance(desired, DesiredBoth):
+            desired = desired.desired
+        if callable(desired):
+            return Outcome.asked(desired)
+        return Outcome(natural(desired))
+
+    def to_json(self) -> Any:
+        """Return a value that JSON can hold; a function is refused."""
+        if self.takes_fractions and not isinstance(self.desired, DesiredRange):
+            return DesiredOutcome.to_json(self)
+        if callable(self.desired):
+            return Outcome.asked(self.desired).to_dict()
+        return natural(self.desired)
+
+    def check(self, classes: Sequence[Any] | None, labels: Labels | None) -> None:
+        """Refuse an outcome that the model cannot give; see `DesiredOutcome.check`."""
+        if isinstance(self.desired, DesiredRange):
+            _check_range(self.desired, classes, labels)
+        if self.takes_fractions:
+            if labels is not None:  # there are none where there are no rows
+                self.is_met(labels)
+            return
+        wanted = [self.desired]
+        if isinstance(self.desired, DesiredSet):
+            wanted = list(self.desired.labels)
+        _check_labels(wanted, classes)
+
+    def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
+        if callable(of_call.desired):
+            return NamedOutcome(DesiredBoth(of_call.desired, self))
+        if not self.is_met(np.array([of_call.desired], dtype=object))[0]:
+            raise InputError(
+                "the call asks for another outcome than explanations are protected for; leave it"
+                ' out, or protect the explainer with desired="opposite", where each call may name'
+                " its own"
+            )
+        return of_call if callable(self.desired) else self
+
+    def keeps_classes_whole(self, of_call: DesiredOutcome) -> bool:
+        """Return True if the call asks for the whole outcome: its people are one class."""
+        return of_call == self
+
+    def is_met(
+        self,
+        labels: Labels,
+        factual_labels: Labels | None = None,  # noqa: ARG002 - the same for every query
+    ) -> Mask:
+        """Return a mask of the labels that are desired, shape (n,)."""
+        if not callable(self.desired):
+            return np.asarray(labels == self.desired, dtype=bool)
+        with quiet("the callable `desired` raised {}", ModelError):
+            is_met = np.asarray(self.desired(labels.copy()))
+        if is_met.shape != labels.shape or is_met.dtype != np.bool_:
+            raise ModelError("a callable `desired` must return one boolean per label")
+        return is_met
+
+    def is_met_by_query(self, labels: Labels, factual_labels: Labels) -> Mask:
+        """Return the same mask of the labels for each query, shape (n_queries, n_labels)."""
+        return np.tile(self.is_met(labels), (len(factual_labels), 1))
+
+    def is_eligible(self, labels: Labels) -> Mask:
+        """Return a mask of the labels that are desired, shape (n,)."""
+        return self.is_met(labels)
+
+    def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:  # noqa: ARG002 - the same for every query
+        """Return a mask of the classes that are desired, shape (n_classes,)."""
+        return self.is_met(classes)
+
+    def is_possible(self, classes: Labels) -> bool:
+        """Return True if a class is desired."""
+        return bool(self.is_met(classes).any())
+
+    def possible_masks(self, labels: Labels) -> list[Mask]:
+        """Return the mask of the labels that are desired; there is only this one."""
+        return [self.is_met(labels)]
+
+    def independent_of_query(self, labels: Labels) -> DesiredOutcome:  # noqa: ARG002 - the same for every query
+        """Return this outcome, which is the same for every query."""
+        return self
+
+    def outcomes(
+        self,
+        labels: Labels,
+        factual_labels: Labels | None,  # noqa: ARG002 - the same for every query
+        classes: Sequence[Any] | None,  # noqa: ARG002 - the same for every query
+    ) -> list[Outcome]:
+        """Return the same outcome for each counterfactual."""
+        return [self.common_outcome] * len(labels)
+
+
+def _check_range(
+    desired: DesiredRange, classes: Sequence[Any] | None, labels: Labels | None
+) -> None:
+    """Refuse a range in which the model gives no number; see `DesiredOutcome.check`."""
+    known: Sequence[Any] = []
+    if classes is not None:
+        known = classes
+    elif labels is not None:
+        known = labels.tolist()
+    has_text = any(isinstance(label, str) for label in known)
+    has_classes = classes is not None and len(classes) > 0
+    if has_text or (has_classes and not desired(np.array(classes)).any()):
+        raise ModelError(f"`desired` is the range {desired}, and the model gives no number in it")
+
+
+def _check_labels(wanted: Sequence[Any], classes: Sequence[Any] | None) -> None:
+    """Refuse what is no label, or none of the classes, if these are known."""
+    if not wanted or not all(map(_is_label, wanted)):
+        raise ModelError(
+            '`desired` must be a label, a set of labels, (low, high), "opposite" or a function'
+        )
+    if classes is None:
+        return
+    unknown = [label for label in wanted if label not in classes]
+    if unknown:
+        raise ModelError(
+            f"`desired` is {unknown[0]!r}, not one of the model's classes: {kinds_of(classes)}"
+            f"{did_you_mean(unknown[:1], [*nameable(classes), OPPOSITE])}"
+        )
+    if len(wanted) > 1 and set(classes) <= set(wanted):
+        raise ModelError(
+            "`desired` names every class of the model, so that there is nothing to explain"
+        )
+
+
+def _is_label(value: Any) -> bool:
+    """Return True if a model could give this value as a label."""
+    return np.ndim(value) == 0 and not pd.isna(value) and isinstance(value, Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredBoth:
+    """What a call desires, of what explanations are protected for."""
+
+    desired: Callable[[NDArray[Any]], Any]
+    protected_outcome: NamedOutcome
+
+    def __call__(self, labels: Labels) -> Mask:
+        is_met_by_call = NamedOutcome(self.desired).is_met(labels)
+        return is_met_by_call & self.protected_outcome.is_met(labels)
+
+
+class RelativeOutcome(DesiredOutcome):
+    """An outcome that depends on the label of the factual.
+
+    A subclass says which labels are desired for which factual's label (`is_desired`). Any label may
+    then be desired by some query, so the people with each predicted label are a class of their own.
+    Where the factuals are not known, a counterfactual's own label is the outcome to reach.
+    """
+
+    needs_factual_labels: ClassVar[bool] = True
+    may_be_met_already: ClassVar[bool] = False
+    has_class_per_label: ClassVar[bool] = True
+
+    @abstractmethod
+    def is_desired(self, labels: Labels, factual_labels: Labels) -> Mask:
+        """Return a mask of the labels that are desired, shape (n,).
+
+        Parameters
+        ----------
+        labels : array, shape (n,)
+        factual_labels : array, shape (n,)
+            The label of the factual that each belongs to.
+        """
+
+    def check(self, classes: Sequence[Any] | None, labels: Labels | None) -> None:
+        """Accept any model."""
+
+    def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
+        return of_call
+
+    def keeps_classes_whole(self, of_call: DesiredOutcome) -> bool:
+        """Return True unless the call asks for a range, a set or a function of labels."""
+        return of_call == self or not callable(of_call.desired)
+
+    def is_met(self, labels: Labels, factual_labels: Labels | None = None) -> Mask:
+        """Return a mask of the labels that are desired, shape (n,).
+
+        Raises
+        ------
+        InputError
+            If the labels of the factuals are not given.
+        """
+        if factual_labels is None:
+            raise InputError("an outcome that depends on the factuals needs their labels")
+        return self.is_desired(labels, factual_labels)
+
+    def is_eligible(self, labels: Labels) -> Mask:
+        """Return a mask of all labels, shape (n,): some query may desire each."""
+        return np.ones(len(labels), dtype=bool)
+
+    def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:
+        """Return a mask of the class that each label is, shape (n, n_classes)."""
+        return np.asarray(labels[:, None] == classes, dtype=bool)
+
+    def possible_masks(self, labels: Labels) -> list[Mask]:
+        """Return the masks for each label that the factual, or the counterfactual, may have."""
+        masks = []
+        for label in set(labels.tolist()):
+            factual_labels = np.full(len(labels), label, dtype=object)
+            masks.append(np.asarray(labels == label, dtype=bool))
+            masks.append(self.is_desired(labels, factual_labels))
+        return masks
+
+    def independent_of_query(self, labels: Labels) -> DesiredOutcome:
+        """Return the most frequent label, the first in the order of text on a tie."""
+        counts = Counter(sorted(labels.tolist(), key=str))
+        return NamedOutcome(counts.most_common(1)[0][0])
+
+    def outcomes(
+        self, labels: Labels, factual_labels: Labels | None, classes: Sequence[Any] | None
+    ) -> list[Outcome]:
+        """Return the outcome of each counterfactual, from the factual's label if it is known."""
+        if factual_labels is None:
+            return [Outcome(natural(label)) for label in labels]
+        return [
+            self.outcome_from(factual_label, label, classes)
+            for factual_label, label in zip(factual_labels, labels, strict=True)
+        ]
+
+    def outcome_from(
+        self, factual_label: Any, label: Any, classes: Sequence[Any] | None
+    ) -> Outcome:
+        """Return the outcome that the certificate of one counterfactual states.
+
+        It names all classes that are desired, or, if the model does not say which classes it has,
+        the counterfactual's own label.
+        """
+        if classes is None:
+            return Outcome(natural(label))
+        candidates = np.empty(len(classes), dtype=object)
+        candidates[:] = [*classes]
+        factual_labels = np.full(len(candidates), factual_label, dtype=object)
+        desired = candidates[self.is_desired(candidates, factual_labels)].tolist()
+        if len(desired) == 1:
+            return Outcome(natural(desired[0]))
+        return Outcome(labels=tuple(natural(each) for each in desired))
+
+
+@dataclass(frozen=True, slots=True)
+class OppositeOutcome(RelativeOutcome):
+    """Any label but the factual's: what ``desired="opposite"`` means."""
+
+    @property
+    def desired(self) -> str:
+        """The word that a user passes as ``desired=``."""
+        return OPPOSITE
+
+    def to_json(self) -> str:
+        """Return the word that a user passes as ``desired=``."""
+        return OPPOSITE
+
+    def is_desired(self, labels: Labels, factual_labels: Labels) -> Mask:
+        """Return a mask of the labels that differ from the factual's, shape (n,)."""
+        return np.asarray(labels != factual_labels, dtype=bool)
+
+    def is_met_by_query(self, labels: Labels, factual_labels: Labels) -> Mask:
+        """Return which labels differ from each query's, shape (n_queries, n_labels)."""
+        return np.asarray(factual_labels[:, None] != labels, dtype=bool)
+
+    def outcome_from(
+        self,
+        factual_label: Any,
+        label: Any,  # noqa: ARG002 - follows from the factual's
+        classes: Sequence[Any] | None,
+    ) -> Outcome:
+        """Return the other class, if there is one, or that the outcome is not the factual's."""
+        others = [each for each in classes or () if each != factual_label]
+        if len(others) == 1:
+            return Outcome(natural(others[0]))
+        return Outcome(natural(factual_label), is_other=True)
