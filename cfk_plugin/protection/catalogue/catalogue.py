@@ -123,7 +123,7 @@ class Catalogue(HostOnly):
         PolicyError
             If the partition has no group.
         """
-        if not partition.regions:
+        if len(partition.regions) == 0:
             raise PolicyError(_no_group(policy))
         entries = find_entries(partition, policy, goal, model, book, SEARCH_LIMITS)
         draft = cls.of_entries(entries, partition, policy, goal, model)
@@ -193,7 +193,7 @@ class Catalogue(HostOnly):
         """Whether only private values of at least k people, of no one, or of the query itself are
         released.
         """
-        return self.policy.private_values == "shared" and bool(self.private_at)
+        return self.policy.private_values == "shared" and len(self.private_at) > 0
 
     # The private values of entries
 
@@ -214,7 +214,7 @@ class Catalogue(HostOnly):
 
     @cached_property
     def distinct(self) -> Ints:
-        """Entries that together have all private values of the catalogue, each once."""
+        """Entries that together have all private values of the catalogue, each once; shape (n,)."""
         return self.values.first_of_equal()
 
     @cached_property
@@ -533,7 +533,7 @@ class Catalogue(HostOnly):
         open_to : shape (n_queries, n_eligibility_classes)
             Which eligibility classes may answer each query.
         change_cost : float
-            What each private attribute that differs adds to the distance. 1 is about as much as a
+            What each private attribute that differs adds to the distance: about as much as a
             quasi-identifier outside of the region adds.
 
         Returns
@@ -548,7 +548,7 @@ class Catalogue(HostOnly):
         regions = regions + self._half_widths
         is_open = open_to[at][:, self.partition.side_of_group[groups]]  # (n, n_regions)
         regions[~is_open] = np.inf
-        if not self.private_at:
+        if len(self.private_at) == 0:
             return regions, np.zeros((len(at), len(self)))
         values = EncodedValues(
             codes=queries.codes[at][:, self.private_at],
@@ -584,8 +584,8 @@ class Catalogue(HostOnly):
             domain = self.partition.population.domains[name]
             if domain.is_numeric:
                 numbers = domain.numbers_of(codes, values.numbers[:, j])
-                range_ = self.private_values[0].ranges[name]
-                distance, is_outside = _distances_to_ranges(parts, numbers, range_)
+                heom, _ = self.private_values
+                distance, is_outside = _distances_to_ranges(parts, numbers, heom.ranges[name])
             else:
                 is_known = codes >= 0
                 is_inside = parts.inside[:, codes.clip(min=0)] & is_known  # (n_parts, n)
@@ -628,37 +628,37 @@ class Catalogue(HostOnly):
     said = predictions
     sizes_of = n_asked
 
-    @property
+    @cached_property
     def group_at(self) -> Ints:
         """See `region_of_entry`."""
         return self.region_of_entry
 
-    @property
+    @cached_property
     def region_at(self) -> Ints:
         """See `released_region`."""
         return self.released_region
 
-    @property
+    @cached_property
     def leaving(self) -> Codes:
         """See `released_codes`."""
         return self.released_codes
 
-    @property
+    @cached_property
     def offered_by(self) -> dict[bytes, int]:
         """See `entry_of_release`."""
         return self.entry_of_release
 
-    @property
+    @cached_property
     def parts(self) -> ValueChoices:
         """See `value_choices`."""
         return self.value_choices
 
-    @property
+    @cached_property
     def no_cells(self) -> Codes:
         """No combination, in the shape of several."""
         return self.required_combinations.no_combinations
 
-    @property
+    @cached_property
     def telling(self) -> ProbeCombinations:
         """See `RequiredCombinations.probes`."""
         return self.required_combinations.probes
@@ -691,12 +691,12 @@ def n_different(a: HeomCodes, b: HeomCodes) -> Ints:
 
 
 def _distances_to_ranges(
-    parts: DistinctParts, numbers: Floats, range_: float
+    parts: DistinctParts, numbers: Floats, attribute_range: float
 ) -> tuple[Floats, Mask]:
     """Return the distances of n numbers to distinct ranges, and a mask of those outside.
 
     A distance is that to the nearest end plus half of the width, in shares of the attribute's
-    `range_`. A missing number is at the distance 0 if a missing value is in the part, otherwise 1.
+    range. A missing number is at the distance 0 if a missing value is in the part, otherwise 1.
     Numbers are at the distance 1 from a part without numbers. Both results have the shape
     (n, n_parts).
     """
@@ -704,7 +704,7 @@ def _distances_to_ranges(
     number = numbers[:, None]
     is_inside = (low <= number) & (number <= high)  # (n, n_parts)
     to_nearest_end = np.maximum(0, np.maximum(low - number, number - high))
-    distance = (to_nearest_end + (high - low) / 2) / (range_ or np.inf)
+    distance = (to_nearest_end + (high - low) / 2) / (attribute_range or np.inf)
     is_missing = np.isnan(number)
     distance = np.where(is_missing, 1 - has_missing, np.nan_to_num(distance, nan=1.0))
     is_outside = np.where(is_missing, has_missing == 0, ~is_inside)

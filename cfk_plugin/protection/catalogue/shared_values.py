@@ -449,6 +449,7 @@ class Crowds(HostOnly):
     """
 
     def __init__(self, partition: Partition, k: int) -> None:
+        """Prepare what every crowd needs: codes, places and counts of all rows."""
         population = partition.population
         names = population.schema.private
         self._partition = partition
