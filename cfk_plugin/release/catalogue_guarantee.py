@@ -33,7 +33,8 @@ from cfk_plugin.protection.answers.search import (
     answer,
     nearest,
 )
-from cfk_plugin.protection.catalogue.catalogue import PEOPLE, Catalogue, catalogue_to_arrays
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.sealing import PEOPLE, catalogue_to_arrays
 from cfk_plugin.protection.catalogue.value_book import ValueBook
 from cfk_plugin.records.rule import Handles
 from cfk_plugin.release.call import (

@@ -27,7 +27,11 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
-from cfk_plugin.errors import HostOnly, LookupGuaranteeWarning, PolicyError
+from cfk_plugin.errors import (
+    HostOnly,
+    LookupGuaranteeWarning,
+    PolicyError,
+)
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection.partition.partition import (
     Partition,
