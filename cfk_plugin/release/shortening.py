@@ -14,7 +14,7 @@ from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.protection.answers.moves import TIE
+from cfk_plugin.protection.answers.points import TIE
 from cfk_plugin.protection.answers.search import distances_if_true
 from cfk_plugin.protection.axes import Floats
 from cfk_plugin.protection.catalogue.catalogue import Catalogue

@@ -31,6 +31,7 @@ from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.metrics import ncp
+from cfk_plugin.protection.answers.candidates import EXACT_COUNTS, CandidateCounts
 from cfk_plugin.protection.answers.search import answer
 
 QUASI = ["age", "born", "city", "grade"]
@@ -358,8 +359,13 @@ def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
     every_candidate: pytest.MonkeyPatch,
 ) -> None:
     """Where these have the outcome wherever the weakest entries of a region have it."""
-    for name in ("answers._NEAR", "answers._MIXED", "answers._MOVED_VALUES", "catalogue._ALONE"):
-        every_candidate.setattr(f"cfk_plugin.protection.{name}", 10**4)
+    for name in ("NEAREST_COMBINED", "COMBINATIONS_TRIED"):
+        every_candidate.setattr(f"cfk_plugin.protection.answers.candidates.{name}", 10**4)
+    every_candidate.setattr(
+        "cfk_plugin.protection.answers.candidates.EXACT_COUNTS",
+        CandidateCounts(tried=EXACT_COUNTS.tried, moved=10**4),
+    )
+    every_candidate.setattr("cfk_plugin.protection.catalogue.catalogue._ALONE", 10**4)
     train, queries, nearer = table(0), table(50)[[*QUASI, *PRIVATE]], 0
     queries = queries[two(queries) == "no"].head(25)
     anonymizer = fitted(train, options=BY_DISTANCE)
@@ -649,7 +655,7 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
             "query": 0,
         }
     # rows that the model is asked about at once
-    monkeypatch.setattr("cfk_plugin.protection.answers.moves.AT_ONCE", 8)
+    monkeypatch.setattr("cfk_plugin.protection.answers.probe.Probe.most_rows", 8)
     monkeypatch.setattr("cfk_plugin.protection.answers.search._BLOCK", 50)
     for module in ("catalogue", "entries"):
         monkeypatch.setattr(f"cfk_plugin.protection.catalogue.{module}.ASKED", 40)

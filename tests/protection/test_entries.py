@@ -20,7 +20,7 @@ from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.frontier import nearest_points
-from cfk_plugin.protection.answers.moves import SearchOptions
+from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.protection.answers.search import answer
 
 LEVELS = ["low", "mid", "high"]
