@@ -32,7 +32,8 @@ from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.answers.candidates import EXACT_COUNTS, CandidateCounts
-from cfk_plugin.protection.answers.search import answer
+from cfk_plugin.protection.answers.request import CatalogueRequest
+from cfk_plugin.protection.answers.search import find_answers
 
 QUASI = ["age", "born", "city", "grade"]
 PRIVATE = ["pay", "debt", "job"]
@@ -552,10 +553,17 @@ def test_an_answer_is_a_function_of_query_entries_and_model(
     encoded = Constraints(encode(queries, anonymizer.population_.encoder), {})
     sides = np.ones((len(queries), 1), dtype=bool)
     options = anonymizer.pipeline_.search
-    before = answer(catalogue, encoded, sides, move_towards_query=True, options=options)
+    request = CatalogueRequest(
+        constraints=encoded,
+        open_to=sides,
+        person_of_query=np.arange(len(queries)),
+        move_towards_query=True,
+        options=options,
+    )
+    before = find_answers(catalogue, request)
     for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
         monkeypatch.setattr(Population, read, None)
-    again = answer(replace(catalogue), encoded, sides, move_towards_query=True, options=options)
+    again = find_answers(replace(catalogue), request)
     assert (again.entry == before.entry).all()
     assert again.points is not None
     assert before.points is not None

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ from cfk_plugin.protection.answers.diversity import AnswersSoFar
 from cfk_plugin.protection.answers.points import TIE, Keys, Points, ValueTable
 from cfk_plugin.protection.answers.probe import Probe
 from cfk_plugin.protection.answers.request import SearchOptions
+from cfk_plugin.protection.answers.rounding import Rounder
 from cfk_plugin.protection.answers.starts import Starts
 from cfk_plugin.protection.axes import Floats, Ints
 
@@ -36,9 +37,6 @@ __all__ = ["Reached", "Search", "SearchOptions"]  # `SearchOptions` has its home
 _CHECKED = 32  # nearest results that are asked about wherever the outcome must hold
 _SENT_PART_OF_THE_WAY = 2  # nearest results whose numbers go a part of the way as well
 _PARTS_OF_THE_WAY = (0.75, 0.5, 0.25)
-
-Rounds = Callable[[Points, Ints], Points]
-"""Returns points, given with the query of each, with rounded numbers; see `Rounder`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -104,7 +102,7 @@ class Search:
     so_far : AnswersSoFar
         Knows which queries want how many answers, and which answers may not be given again.
     options : SearchOptions
-    rounds : callable, optional
+    rounder : Rounder, optional
         Rounds numbers of results; None if they are not rounded.
     """
 
@@ -116,8 +114,8 @@ class Search:
         so_far: AnswersSoFar,
         options: SearchOptions,
         *,
-        rounds: Rounds | None = None,
-    ):
+        rounder: Rounder | None = None,
+    ) -> None:
         catalogue = probe.catalogue
         pairs = starts.pairs
         self._probe = probe
@@ -126,7 +124,7 @@ class Search:
         self._pairs = pairs
         self._so_far = so_far
         self._change_cost = options.change_cost
-        self._rounds = rounds
+        self._rounder = rounder
         self._query = np.unique(pairs.query, return_inverse=True)[1]  # numbered from 0
         # Pairs with a single value of an entry are counted apart from the query's others.
         kind = 2 * self._query + pairs.has_single_value(catalogue)
@@ -451,10 +449,10 @@ class Search:
         run_of_point = run[ordered.owner]
         n_points = len(run_of_point)
         rank_in_run = np.arange(n_points) - np.searchsorted(run_of_point, run_of_point)
-        if self._rounds is None:
+        if self._rounder is None:
             return ordered, rank_in_run
         checked = np.flatnonzero(rank_in_run < _CHECKED)
-        rounded, position = self._rounded(self._rounds, ordered, pairs, checked)
+        rounded, position = self._rounded(self._rounder, ordered, pairs, checked)
         both = ordered.joined(rounded)
         position = np.append(np.arange(n_points), position)
         is_rounded = np.arange(len(position)) >= n_points
@@ -466,7 +464,7 @@ class Search:
         return both.take(is_left), rank_in_run[is_left]
 
     def _rounded(
-        self, rounds: Rounds, reached: Reached, pairs: Ints, at: Ints
+        self, rounder: Rounder, reached: Reached, pairs: Ints, at: Ints
     ) -> tuple[Reached, Ints]:
         """Return some points with rounded numbers, and the position of each before rounding.
 
@@ -477,7 +475,7 @@ class Search:
         at = at[~is_wide]
         pair = pairs[reached.owner[at]]
         points = reached.points.take(at)
-        rounded = rounds(points, self._pairs.query[pair])
+        rounded = rounder.rounded(points, self._pairs.query[pair])
         is_left = rounded.differ(points) & ~self._is_given(pair, rounded)
         at = at[is_left]
         is_new = np.ones(len(at), dtype=bool)

@@ -74,6 +74,7 @@ class Probe:
         -------
         bool, shape (n,)
         """
+        # By group: where its combinations begin among all of them, and how many they are.
         first, count, combinations = self.catalogue.telling
         group = self.catalogue.group_at[entry]
         n_combinations = np.where(checks_region, count[group], 0)

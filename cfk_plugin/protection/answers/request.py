@@ -86,6 +86,10 @@ class CatalogueRequest(HostOnly):
     asks_start_labels: bool = False
     asks_query_labels: bool = False
 
+    def __post_init__(self) -> None:
+        if self.asks_start_labels and self.explainer_start is None:
+            raise ValueError("asks_start_labels needs an explainer_start")
+
     def __len__(self) -> int:
         return len(self.constraints)
 

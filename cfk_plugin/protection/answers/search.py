@@ -1,7 +1,7 @@
 """The search for the answers of a catalogue.
 
-An answer is a region of the catalogue with private values. `answers_to` finds one for each query of
-a request:
+An answer is a region of the catalogue with private values. `find_answers` finds one for each query
+of a request:
 
 1. Candidates (`candidates`): pairs of a region and private values, in rounds from near to far.
 2. Starts (`starts`): the point of each candidate's region that is nearest to the query, with
@@ -60,8 +60,8 @@ __all__ = [
     "CatalogueRequest",
     "ExplainerStart",
     "answer",
-    "answers_to",
     "distances_if_true",
+    "find_answers",
     "nearest",
 ]
 
@@ -227,7 +227,7 @@ def answer(
     asks_queries: bool = False,
     options: SearchOptions,
 ) -> CatalogueAnswers:
-    """Return the answers to queries, by the arguments of a `CatalogueRequest`; see `answers_to`.
+    """Return the answers to queries, by the arguments of a `CatalogueRequest`; see `find_answers`.
 
     `who` is `person_of_query`, each query another person's if it is None; `asks_own` is
     `asks_start_labels`, and `asks_queries` is `asks_query_labels`.
@@ -243,10 +243,10 @@ def answer(
         asks_start_labels=asks_own and explainer_start is not None,
         asks_query_labels=asks_queries,
     )
-    return answers_to(request, catalogue)
+    return find_answers(catalogue, request)
 
 
-def answers_to(request: CatalogueRequest, catalogue: Catalogue) -> CatalogueAnswers:
+def find_answers(catalogue: Catalogue, request: CatalogueRequest) -> CatalogueAnswers:
     """Return the nearest answer to each query that is true for its person.
 
     An answer is true if the model gives the outcome at the point of its region that is nearest to
@@ -380,16 +380,19 @@ def _results(
 ) -> Iterator[TrueAnswers]:
     """Yield what the searches of some starts come to, from near to far."""
     catalogue = probe.catalogue
-    rounds = None
-    if request.move_options.rounding:
-        rounds = Rounder(catalogue, values, request.constraints).rounded
-    search = Search(probe, values, starts, so_far, request.move_options, rounds=rounds)
+    options = request.move_options
+    rounder = None
+    if options.rounding:
+        rounder = Rounder(catalogue, values, request.constraints)
+    search = Search(probe, values, starts, so_far, options, rounder=rounder)
     n_moved = candidate_counts(catalogue).moved
     has_explainer_start = request.explainer_start is not None
     if has_explainer_start:
         n_moved = _n_moved_from_start(starts)
     for results in search.results(n_moved, one_by_one=has_explainer_start):
         pairs = starts.pairs.take(results.pair)
+        # An explainer's start is answered by what is nearest to it, not to the query.
+        distance = pairs.distance if has_explainer_start else results.distance
         yield TrueAnswers(
             query=pairs.query,
             entry=pairs.entry,
@@ -397,7 +400,7 @@ def _results(
             points=results.points,
             start_keys=starts.keys[results.pair],
             released_keys=so_far.keys(results.points, pairs.entry),
-            distance=pairs.distance if has_explainer_start else results.distance,
+            distance=distance,
             predictions=results.predictions,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -75,9 +75,10 @@ def starts_of(
     Left out are pairs that begin with private values which the person has an answer with, and pairs
     that change too much.
     """
-    is_last = pairs.has_single_value(catalogue)  # as many of these are tried too: few are true
+    # Few pairs with a single value are true. They come last, so that as many others are tried.
+    has_single_value = pairs.has_single_value(catalogue)
     rank = np.round(pairs.distance / TIE)
-    pairs = pairs.take(np.lexsort((rank, is_last, pairs.query)))
+    pairs = pairs.take(np.lexsort((rank, has_single_value, pairs.query)))
     points, is_replaced = start_points(catalogue, request.constraints, values, pairs)
     keys = so_far.keys(points, pairs.entry)
     is_new = so_far.is_new(pairs.query, keys)
@@ -107,14 +108,7 @@ def _within_most_changes(
     """Return the starts from which some answer changes no more than is permitted."""
     most_changes = _most_changes(catalogue, constraints, starts.pairs)
     is_within = _least_changes(catalogue, values, starts) <= most_changes
-    return Starts(
-        pairs=starts.pairs,
-        points=starts.points,
-        target=starts.target,
-        is_unproven=starts.is_unproven,
-        keys=starts.keys,
-        most_changes=most_changes,
-    ).take(np.flatnonzero(is_within))
+    return replace(starts, most_changes=most_changes).take(np.flatnonzero(is_within))
 
 
 def _most_changes(catalogue: Catalogue, constraints: Constraints, pairs: RegionAndValues) -> Ints:
@@ -156,8 +150,8 @@ def start_points(
         True where a private value was not permitted, and replaced by one that is.
     """
     factuals = values.factuals.take(pairs.query)
-    is_explainers = pairs.values_entry == EXPLAINER_START
-    points = factuals.either(values.start.take(pairs.query), is_explainers)
+    is_explainer_start = pairs.values_entry == EXPLAINER_START
+    points = factuals.either(values.start.take(pairs.query), is_explainer_start)
     if catalogue.forms:
         _take_nearest_released(catalogue, constraints, values, pairs, points)
         is_replaced = np.zeros(len(pairs), dtype=bool)
