@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,12 +90,14 @@ class RegionAndValues(HostOnly):
             distance=self.distance[rows],
         )
 
-    def joined(self, others: RegionAndValues) -> RegionAndValues:
-        return RegionAndValues(
-            query=np.append(self.query, others.query),
-            entry=np.append(self.entry, others.entry),
-            values_entry=np.append(self.values_entry, others.values_entry),
-            distance=np.append(self.distance, others.distance),
+    @classmethod
+    def joined(cls, parts: Sequence[RegionAndValues]) -> RegionAndValues:
+        """Return the pairs of all parts, one part after the other."""
+        return cls(
+            query=np.concatenate([part.query for part in parts]),
+            entry=np.concatenate([part.entry for part in parts]),
+            values_entry=np.concatenate([part.values_entry for part in parts]),
+            distance=np.concatenate([part.distance for part in parts]),
         )
 
     def has_single_value(self, catalogue: Catalogue) -> Mask:
@@ -148,7 +150,7 @@ class CandidateSearch:
         candidates = _entries_as_pairs(query, nearest_first(distances, n_tried), distances)
         if self._request.move_towards_query:
             combined = self._combined(query, region_distances, values_distances)
-            candidates = candidates.joined(combined)
+            candidates = RegionAndValues.joined([candidates, combined])
         yield candidates
         if n_entries <= n_tried:
             return
@@ -192,8 +194,8 @@ class CandidateSearch:
         """Return each query's counterfactual with the region of its own group.
 
         It may occur twice: with its own private values if it may keep them, and as the entry that
-        it is. The same region goes to every counterfactual of the group, so the explainer's choice
-        reveals no more than the group.
+        it is. So every member of the group gets the same region for the private values that are
+        released.
         """
         groups = explainer_start.groups[query]
         no_distance = np.zeros(len(query))
@@ -210,8 +212,12 @@ class CandidateSearch:
         )
         moves = self._request.move_towards_query
         keeps_own_values = moves and explainer_start.may_keep_own_values
-        pairs = with_own_values.take((weakest >= 0) & keeps_own_values)
-        pairs = pairs.joined(as_entries.take(itself >= 0))
+        pairs = RegionAndValues.joined(
+            [
+                with_own_values.take((weakest >= 0) & keeps_own_values),
+                as_entries.take(itself >= 0),
+            ]
+        )
         constraints = self._request.constraints.take(pairs.query)
         on_regions, on_values = constraints_by_role(self._catalogue, constraints)
         group = self._catalogue.group_at[pairs.entry]
@@ -247,11 +253,11 @@ class CandidateSearch:
             return self._nearest_combined(query, region_distances, values_entries, distances)
         single_values = np.arange(len(catalogue), len(catalogue.parts))
         distances_of_single = self._distances_of_single_values(query, single_values)
-        further = self._nearest_combined(
+        with_single_value = self._nearest_combined(
             query, region_distances, single_values, distances_of_single
         )
         pairs = self._nearest_combined(query, region_distances, values_entries, distances)
-        return pairs.joined(further)
+        return RegionAndValues.joined([pairs, with_single_value])
 
     def _distances_of_single_values(self, query: Ints, values_entries: Ints) -> Floats:
         """Return how far queries are from themselves with one value of an entry.

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,11 +59,13 @@ class Reached(HostOnly):
     def take(self, rows: Ints | Mask) -> Reached:
         return Reached(self.points.take(rows), self.owner[rows], self.is_new[rows])
 
-    def joined(self, others: Reached) -> Reached:
-        return Reached(
-            points=Points.joined([self.points, others.points]),
-            owner=np.append(self.owner, others.owner),
-            is_new=np.append(self.is_new, others.is_new),
+    @classmethod
+    def joined(cls, parts: Sequence[Reached]) -> Reached:
+        """Return the points of all parts, one part after the other."""
+        return cls(
+            points=Points.joined([part.points for part in parts]),
+            owner=np.concatenate([part.owner for part in parts]),
+            is_new=np.concatenate([part.is_new for part in parts]),
         )
 
 
@@ -91,8 +93,10 @@ class HeldResults(HostOnly):
 class Search:
     """Finds the nearest results for some queries: true pairs, and what they come to on the way.
 
-    A *run* is a set of results of which the nearest is looked for; a *unit* is a set of runs of
-    which only one result is returned. Both are numbers, one per pair that is moved.
+    Pairs that are moved together are numbered in two ways. Of each *unit*, one result is returned:
+    a unit is all pairs of a query or, if it wants several answers, those of a query that begin with
+    the same private values. Results of each *run* are compared: a run is a unit or, if the results
+    of nearer pairs come first, one pair.
 
     Parameters
     ----------
@@ -225,12 +229,12 @@ class Search:
     def _ask_next(self, unknown: Ints, is_unknown: Mask, n_moved: int) -> None:
         """Ask whether the first unknown pairs of each query are true.
 
-        As many of a query are asked about at once as fill a quarter of a call. The first of them
-        are probably moved next, so it is also asked what these can take over.
+        As many are asked about at once as fill a quarter of a call. The first of them are probably
+        moved next, so it is also asked what these can take over.
         """
         n_queries = len(np.unique(self._query[unknown]))
-        room = max(self._probe.most_rows // (4 * n_queries), 2 * n_moved)
-        pairs = unknown[_n_before(is_unknown, self._first_of_kind)[unknown] < room]
+        n_per_query = max(self._probe.most_rows // (4 * n_queries), 2 * n_moved)
+        pairs = unknown[_n_before(is_unknown, self._first_of_kind)[unknown] < n_per_query]
         can_move = is_unknown & (self._n_columns > 0)
         n_likely = n_moved + (n_moved + 1) // 2  # some of them are not true
         n_movable_before = _n_before(can_move, self._first_of_kind)[pairs]
@@ -266,21 +270,18 @@ class Search:
             walk = self._walk(pairs, order)
             walks.append(walk)
             walks.append(self._part_of_the_way(walk, pairs, run))
-        return Reached(
-            points=Points.joined([walk.points for walk in walks]),
-            owner=np.concatenate([walk.owner for walk in walks]),
-            is_new=np.concatenate([walk.is_new for walk in walks]),
-        )
+        return Reached.joined(walks)
 
     def _walk(self, pairs: Ints, order: Ints) -> Reached:
         """Return the starts of pairs, and the points that they come to, one column after the other.
 
         The next column in `order`, of shape (n_pairs, n_private), takes over the target's value if
-        the outcome is kept with all columns that did so before. The last point of an owner is the
-        end of its way.
+        the outcome is kept with it and all columns that did so before. The last point of an owner
+        is the end of its way. Each question to the model decides on several columns: it is about
+        all of their subsets.
         """
-        points = self._starts.points.take(pairs)
-        reached = [points.take(np.arange(len(pairs)))]
+        points = self._starts.points.take(pairs)  # where each pair stands
+        reached = [points.copy()]
         owners = [np.arange(len(pairs))]
         n_decided = np.zeros(len(pairs), dtype=np.int64)
         walking = np.flatnonzero(self._n_columns[pairs])
@@ -291,24 +292,21 @@ class Search:
             taken = np.zeros(len(walking), dtype=np.int64)  # a subset as bits, see `_subsets`
             for bit in range(int(width.max(initial=0))):
                 tried = taken | 1 << bit
-                trial = np.minimum(first_trial + tried, len(is_kept)) - 1
-                holds = (bit < width) & is_kept[trial]
-                taken[holds] = tried[holds]
-                rows = walking[holds]
+                trial = np.minimum(first_trial + tried, len(is_kept)) - 1  # subset 1 is at first
+                takes_column = (bit < width) & is_kept[trial]
+                taken[takes_column] = tried[takes_column]
+                rows = walking[takes_column]
                 columns = self._values.private_columns[order[pairs[rows], n_decided[rows] + bit]]
                 points.put(rows, columns, self._starts.target, pairs[rows])
                 reached.append(points.take(rows))
                 owners.append(rows)
             n_decided[walking] += width
             walking = walking[n_decided[walking] < self._n_columns[pairs[walking]]]
-            owner, trials, width = self._subsets(
+            walker, trials, width = self._subsets(
                 points.take(walking), pairs[walking], n_decided[walking], order
             )
-            is_kept = self._probe.keeps(
-                trials,
-                self._pairs.entry[pairs[walking[owner]]],
-                np.ones(len(owner), dtype=bool),
-            )
+            entry = self._pairs.entry[pairs[walking[walker]]]
+            is_kept = self._probe.keeps(trials, entry, np.ones(len(walker), dtype=bool))
         owner = np.concatenate(owners)
         return Reached(Points.joined(reached), owner, np.zeros(len(owner), dtype=bool))
 
@@ -401,8 +399,8 @@ class Search:
                 continue
             here = self._values.number(ends, j)
             there = self._values.number(target, j)
-            has_room = np.abs(there - here) * 10.0**decimals > 1 + TIE  # for a number between
-            rows = np.flatnonzero(np.isfinite(there - here) & has_room)
+            has_number_between = np.abs(there - here) * 10.0**decimals > 1 + TIE
+            rows = np.flatnonzero(np.isfinite(there - here) & has_number_between)
             if not len(rows):
                 continue
             for part in _PARTS_OF_THE_WAY:
@@ -453,7 +451,7 @@ class Search:
             return ordered, rank_in_run
         checked = np.flatnonzero(rank_in_run < _CHECKED)
         rounded, position = self._rounded(self._rounder, ordered, pairs, checked)
-        both = ordered.joined(rounded)
+        both = Reached.joined([ordered, rounded])
         position = np.append(np.arange(n_points), position)
         is_rounded = np.arange(len(position)) >= n_points
         order = np.lexsort((~is_rounded, position))
@@ -534,20 +532,20 @@ class Search:
         predictions: dict[int, Predictions] = {}
         while True:
             is_before_best = _n_before(holds, first_of_unit) == 0
-            at = np.flatnonzero(~is_known & is_before_best)
-            if not len(at):
+            unknown = np.flatnonzero(~is_known & is_before_best)
+            if not len(unknown):
                 break
-            turn = np.arange(len(at)) - np.searchsorted(unit[at], unit[at])
+            turn = np.arange(len(unknown)) - np.searchsorted(unit[unknown], unit[unknown])
             by_turn = np.argsort(turn, kind="stable")  # the next of each unit, then the second next
-            at = at[by_turn]
-            has_room = np.cumsum(n_combinations[at]) <= self._probe.most_rows
-            at = at[(turn[by_turn] == 0) | has_room]
-            new = np.flatnonzero(reached.is_new[at])
-            is_lost, in_regions = self._probe.lost(points.take(at), entry[at], new)
+            asked = unknown[by_turn]
+            has_room = np.cumsum(n_combinations[asked]) <= self._probe.most_rows
+            asked = asked[(turn[by_turn] == 0) | has_room]
+            new = np.flatnonzero(reached.is_new[asked])
+            is_lost, in_regions = self._probe.lost(points.take(asked), entry[asked], new)
             for row in np.flatnonzero(~is_lost).tolist():
-                predictions[int(at[row])] = in_regions[row]
-            is_known[at] = True
-            holds[at] = ~is_lost
+                predictions[int(asked[row])] = in_regions[row]
+            is_known[asked] = True
+            holds[asked] = ~is_lost
         best = np.flatnonzero(holds & (_n_before(holds, first_of_unit) == 0))
         return best, [predictions.get(position) for position in best.tolist()]
 
