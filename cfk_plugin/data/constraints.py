@@ -19,17 +19,25 @@ from cfk_plugin.errors import HostOnly, InputError, did_you_mean, quiet
 
 Mask = NDArray[np.bool_]
 
-
 Narrow = Callable[[int, Codes], Codes]
+"""Returns, for the position of a query and codes of an attribute, the codes that are permitted."""
 
 
 class Rule(NamedTuple):
-    """What the schema and a call permit for one attribute, whoever asks."""
+    """What the schema and a call permit for one attribute, whatever the query.
+
+    Attributes
+    ----------
+    change : Change
+        How the value may differ from the query's.
+    within : pair of numbers, or bool of shape (n_codes,), optional
+        The permitted range of a numeric attribute, or a mask of the permitted codes of another one.
+    never_advised : frozenset of str or None
+        Values, as text, that are permitted only to a person who has them; None is a missing value.
+    """
 
     change: Change
-    # a range of numbers, or whether each code is permitted
     within: tuple[float, float] | Mask | None
-    # values, as text, that are permitted only to a person who has them; None is a missing one
     never_advised: frozenset[str | None] = frozenset()
 
     @property
@@ -37,6 +45,8 @@ class Rule(NamedTuple):
         """Whether it says how the attribute may change, and not only which values are excluded."""
         return self.change != "any" or self.within is not None
 
+
+_NO_RULE = Rule("any", None)
 
 Rules = Mapping[str, Rule]
 
@@ -51,23 +61,19 @@ def rules_of(
     every call; for its own settings see `KAnonymizer.explain`.
     """
     features = encoder.schema.features
-    vary = features if features_to_vary is None else _names(features_to_vary, features)
+    vary = _features_to_vary(features_to_vary, features)
     if permitted_range is not None and not isinstance(permitted_range, Mapping):
         raise InputError(
             "permitted_range must be a mapping of feature to range, got"
             f" {type(permitted_range).__name__}"
         )
     ranges = dict(permitted_range or {})
-    for what, names in {"features_to_vary": vary, "permitted_range": ranges}.items():
-        if unknown := [str(name) for name in names if name not in features]:
-            raise InputError(
-                f"{what}: {', '.join(unknown)} is no feature; features are {', '.join(features)}"
-                f"{did_you_mean(unknown, features)}"
-            )
+    _check_are_features("features_to_vary", vary, features)
+    _check_are_features("permitted_range", ranges, features)
     rules = {}
     for name, domain in zip(features, encoder.columns, strict=True):
-        within = _within(domain, ranges[name]) if name in ranges else None
-        change = domain.attribute.change if name in vary else "never"
+        within = _permitted(domain, ranges[name]) if name in ranges else None
+        change: Change = domain.attribute.change if name in vary else "never"
         rule = Rule(change, within, frozenset(domain.attribute.never_advised))
         if rule.decides_on_change or rule.never_advised:
             rules[name] = rule
@@ -95,94 +101,125 @@ def decided_features(
     return frozenset(name for name, rule in rules.items() if rule.decides_on_change)
 
 
-def _names(given: Any, features: Sequence[str]) -> Sequence[str]:
+def _features_to_vary(given: Any, features: Sequence[str]) -> Sequence[str]:
+    """Return the features that a call lists, which may be unknown; all if it does not list any."""
+    if given is None:
+        return features
     if isinstance(given, str):
         if given == "all":
             return features
         raise InputError('features_to_vary must be "all" or a list of features, not one string')
-    if not isinstance(given, Iterable) or not (names := list(given)):
+    names = list(given) if isinstance(given, Iterable) else []
+    if not names:
         raise InputError(
             'features_to_vary must be "all" or a list of at least one feature: nothing could change'
         )
     return names
 
 
-def _within(domain: Domain, given: Any) -> tuple[float, float] | Mask:
-    attribute = domain.attribute
-    what = f"permitted_range of {attribute.name!r}"
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+def _check_are_features(parameter: str, names: Iterable[str], features: Sequence[str]) -> None:
+    unknown = [str(name) for name in names if name not in features]
+    if unknown:
         raise InputError(
-            f"{what} must be {'[low, high]' if domain.is_numeric else 'a list of values'}"
+            f"{parameter}: {', '.join(unknown)} is no feature; features are {', '.join(features)}"
+            f"{did_you_mean(unknown, features)}"
         )
+
+
+def _permitted(domain: Domain, given: Any) -> tuple[float, float] | Mask:
+    """Return what a call permits for one attribute, as `Rule.within`."""
+    what = f"permitted_range of {domain.attribute.name!r}"
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+        form = "[low, high]" if domain.is_numeric else "a list of values"
+        raise InputError(f"{what} must be {form}")
     values = list(given)
-    if not domain.is_numeric:
-        if domain.is_open:
-            raise InputError(
-                f"{what}: the population has no rows here, so its values are not known; leave"
-                " it out"
-            )
-        with quiet(f"{what} cannot be read", InputError):
-            codes = domain.encode_values(values)[0]
-        if not len(codes) or (codes < 0).any():
-            found = (
-                f"{(codes < 0).sum()} values that the population does not have"
-                if len(codes)
-                else "no value"
-            )
-            raise InputError(f"{what} has {found}; name at least one, and known ones alone")
-        return np.isin(np.arange(domain.size), codes)
+    if domain.is_numeric:
+        return _permitted_range(domain, values, what)
+    return _permitted_codes(domain, values, what)
+
+
+def _permitted_codes(domain: Domain, values: list[Any], what: str) -> Mask:
+    """Return a mask of the permitted codes; shape (n_codes,)."""
+    if domain.is_open:
+        raise InputError(
+            f"{what}: the population has no rows here, so its values are not known; leave it out"
+        )
+    with quiet(f"{what} cannot be read", InputError):
+        codes, _ = domain.encode_values(values)
+    n_unknown = (codes < 0).sum()
+    if not len(codes) or n_unknown:
+        found = "no value"
+        if len(codes):
+            found = f"{n_unknown} values that the population does not have"
+        raise InputError(f"{what} has {found}; name at least one, and known ones alone")
+    return np.isin(np.arange(domain.size), codes)
+
+
+def _permitted_range(domain: Domain, values: list[Any], what: str) -> tuple[float, float]:
+    """Return the lowest and the highest permitted number."""
     with quiet(f"{what} must be two numbers or dates", InputError):
-        low, high = domain.encode_values(values)[1].tolist()
+        _, numbers = domain.encode_values(values)
+        low, high = numbers.tolist()
         if domain.is_whole:
-            low, high = float(np.ceil(low)), float(np.floor(high))
+            low = float(np.ceil(low))
+            high = float(np.floor(high))
     if not (isfinite(low) and isfinite(high)):
         raise InputError(f"{what} must be two finite numbers or dates, the lowest and the highest")
-    least, most = attribute.bounds or (-inf, inf)
-    if low > high or low > most or high < least:
-        raise InputError(
-            f"{what} is"
-            f" {'empty: no value lies in it' if low > high else 'outside of its declared bounds'}"
-        )
+    least, most = domain.attribute.bounds or (-inf, inf)
+    if low > high:
+        raise InputError(f"{what} is empty: no value lies in it")
+    if low > most or high < least:
+        raise InputError(f"{what} is outside of its declared bounds")
     return low, high
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DistinctParts(HostOnly):
-    """What several answers say of one attribute, each distinct part once; the part None says
-    nothing.
+    """What several answers or regions release of one attribute, each distinct part once.
+
+    Attributes
+    ----------
+    domain : Domain
+    of : int64, shape (n_answers,)
+        Position of each answer's distinct part.
+    ends : float64, shape (3, n_distinct)
+        The lowest and the highest number of each part, or code of a category, NaN if it has none;
+        and 1 where a missing value is inside, otherwise 0.
+    inside : bool, shape (n_distinct, n_codes)
+        Which codes are inside. It has no columns for numbers, and where the categories are not
+        known here.
     """
 
     domain: Domain
-    of: Rows  # position of each answer's distinct part
-    # shape (3, distinct): lowest and highest, and 1 where a missing value is inside; codes of
-    # categories
+    of: Rows
     ends: Numbers
-    # shape (distinct, codes); without codes for numbers, and for categories that are not known here
     inside: Mask
 
     @classmethod
     def build(cls, domain: Domain, parts: Sequence[Part | None]) -> DistinctParts:
-        number = {part: at for at, part in enumerate(dict.fromkeys(parts))}
-        of = np.array([number[part] for part in parts], dtype=np.int64)
-        if _by_number(domain):
-            return cls(domain, of, _ends(domain, [*number]), np.empty((len(number), 0), dtype=bool))
-        tables = [
-            np.zeros(domain.size, dtype=bool) if part is None else domain.inside(part)
-            for part in number
-        ]
-        inside = np.array(tables, dtype=bool).reshape(len(number), domain.size)
-        return cls(domain, of, _code_ends(domain, inside), inside)
+        """Collect the parts of several answers; None is the part of which nothing is released."""
+        position = {part: at for at, part in enumerate(dict.fromkeys(parts))}
+        of = np.array([position[part] for part in parts], dtype=np.int64)
+        distinct = list(position)
+        if _is_compared_by_number(domain):
+            no_codes = np.empty((len(distinct), 0), dtype=bool)
+            return cls(domain, of, _ends_of_numbers(domain, distinct), no_codes)
+        inside = np.zeros((len(distinct), domain.size), dtype=bool)
+        for at, part in enumerate(distinct):
+            if part is not None:
+                inside[at] = domain.inside(part)
+        return cls(domain, of, _ends_of_codes(domain, inside), inside)
 
     def __len__(self) -> int:
         return len(self.of)
 
     @property
     def is_silent(self) -> Mask:
-        """For each distinct part, whether it says nothing."""
+        """A mask of the distinct parts of which nothing is released; shape (n_distinct,)."""
         return np.asarray(np.isnan(self.ends[0]) & (self.ends[2] == 0))
 
     def take(self, at: Rows) -> DistinctParts:
-        return DistinctParts(self.domain, self.of[at], self.ends, self.inside)
+        return replace(self, of=self.of[at])
 
     def limited(self, rule: Rule) -> DistinctParts:
         """Keep only the categories that a call permits; numbers stay as they are."""
@@ -192,58 +229,74 @@ class DistinctParts(HostOnly):
 
     def advised(self, rule: Rule) -> DistinctParts:
         """Leave out the categories that are never advised; numbers stay as they are."""
-        if not rule.never_advised or _by_number(self.domain):
+        if not rule.never_advised or _is_compared_by_number(self.domain):
             return self
         return self._restricted(~self.domain.inside(rule.never_advised))
 
-    def _restricted(self, codes: Mask) -> DistinctParts:
-        inside = self.inside & codes
-        return DistinctParts(self.domain, self.of, _code_ends(self.domain, inside), inside)
+    def _restricted(self, is_kept: Mask) -> DistinctParts:
+        """Keep only some codes, given by a mask of shape (n_codes,)."""
+        inside = self.inside & is_kept
+        return replace(self, ends=_ends_of_codes(self.domain, inside), inside=inside)
 
 
-def _by_number(domain: Domain) -> bool:
-    return domain.is_numeric or domain.is_open  # a category that is not known here has a token
+def _is_compared_by_number(domain: Domain) -> bool:
+    """Return True for numbers, and for categories that are not known here: these have a token."""
+    return domain.is_numeric or domain.is_open
 
 
-def _ends(domain: Domain, parts: Sequence[Part | None]) -> Numbers:
-    ranges = [(p.low, p.high, p.missing) if isinstance(p, Interval) else _single(p) for p in parts]
-    values = [nan if end is None else end for low, high, _ in ranges for end in (low, high)]
-    missing = [float(is_inside) for *_, is_inside in ranges]
-    low, high = _numbers(domain, *domain.encode_values(values)).reshape(-1, 2).T
-    return np.vstack(
-        [np.ceil(low), np.floor(high), missing] if domain.is_whole else [low, high, missing]
-    )
+def _ends_of_numbers(domain: Domain, parts: Sequence[Part | None]) -> Numbers:
+    """Return the ends of parts as numbers; see `DistinctParts.ends`."""
+    values: list[Any] = []
+    has_missing: list[bool] = []
+    for part in parts:
+        if isinstance(part, Interval):
+            values += [nan if part.low is None else part.low]
+            values += [nan if part.high is None else part.high]
+            has_missing.append(part.missing)
+        else:
+            value = next(iter(part)) if part else None
+            values += [nan if value is None else value] * 2
+            has_missing.append(part is not None and value is None)
+    codes, numbers = domain.encode_values(values)
+    ends = _numbers_of(domain, codes, numbers).reshape(-1, 2)
+    low = ends[:, 0]
+    high = ends[:, 1]
+    if domain.is_whole:
+        low = np.ceil(low)
+        high = np.floor(high)
+    return np.vstack([low, high, np.array(has_missing, dtype=np.float64)])
 
 
-def _numbers(domain: Domain, codes: Codes, numbers: Numbers) -> Numbers:
+def _numbers_of(domain: Domain, codes: Codes, numbers: Numbers) -> Numbers:
     """Return numbers as the population has them; NaN for what is not a number."""
-    known = (codes >= 0) & (codes < len(domain.values)) & domain.is_numeric
-    if known.any():
-        numbers = np.where(known, domain.values[np.where(known, codes, 0)], numbers)
+    is_known = (codes >= 0) & (codes < len(domain.values)) & domain.is_numeric
+    if is_known.any():
+        numbers = np.where(is_known, domain.values[np.where(is_known, codes, 0)], numbers)
     return np.where(codes == INVALID, nan, numbers)
 
 
-def _single(part: frozenset[Any] | None) -> tuple[Any, Any, bool]:
-    value = next(iter(part)) if part else None
-    return value, value, part is not None and value is None
+def _ends_of_codes(domain: Domain, inside: Mask) -> Numbers:
+    """Return the ends of parts as codes; see `DistinctParts`."""
+    n_values = len(domain.values)
+    is_value = inside[:, :n_values]
+    has_value = is_value.any(axis=1)
+    has_missing = inside[:, n_values:].any(axis=1)
+    low = np.full(len(inside), nan)
+    high = np.full(len(inside), nan)
+    if n_values:
+        low = np.where(has_value, np.argmax(is_value, axis=1), nan)
+        high = np.where(has_value, n_values - 1 - np.argmax(is_value[:, ::-1], axis=1), nan)
+    return np.vstack([low, high, has_missing])
 
 
-def _code_ends(domain: Domain, inside: Mask) -> Numbers:
-    count = len(domain.values)
-    values, missing = inside[:, :count], inside[:, count:].any(axis=1)
-    ends = (
-        [np.argmax(values, axis=1), count - 1 - np.argmax(values[:, ::-1], axis=1)]
-        if count
-        else np.zeros((2, 1))
-    )
-    return np.vstack([np.where(values.any(axis=1), ends, nan), missing])
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _FactualValues(HostOnly):
+    """The queries' own values of one attribute; all arrays have the shape (n_queries,)."""
 
-
-class _Own(NamedTuple):
     codes: Codes
     numbers: Numbers  # as the population has them; NaN for none
-    missing: Mask
-    known: Mask  # whether it is a value of the population, and not missing
+    is_missing: Mask
+    is_known: Mask  # False for a missing value, and for one that the population does not have
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -272,233 +325,328 @@ class Constraints(HostOnly):
         return replace(self, queries=self.queries.take(at))
 
     def only(self, names: Collection[str]) -> Constraints:
+        """Return the constraints on some of the attributes."""
         if not self.rules:
             return self
         rules = {name: rule for name, rule in self.rules.items() if name in names}
         return replace(self, rules=rules)
 
     def admits_all(self, distinct_parts: Mapping[str, DistinctParts], answers: int) -> Mask:
-        """Say for each query and answer whether the query may get the answer; shape (queries,
-        answers).
+        """Return a mask of the answers that each query may get; shape (n_queries, n_answers).
 
         A region must contain the query's own value of what cannot change, and a permitted value of
         all else. It may contain values that are not permitted as well.
         """
-        found, query = np.ones((len(self), answers), dtype=bool), np.arange(len(self))[:, None]
+        may_get = np.ones((len(self), answers), dtype=bool)
+        query = np.arange(len(self))[:, None]  # (n_queries, 1)
         for name in self.rules:
-            distinct = np.arange(distinct_parts[name].ends.shape[1])[None, :]
-            found &= self._meets(name, distinct_parts[name], query, distinct)[
-                :, distinct_parts[name].of
-            ]
-        return found
+            parts = distinct_parts[name]
+            distinct = np.arange(parts.ends.shape[1])[None, :]  # (1, n_distinct)
+            may_get &= self._meets(name, parts, query, distinct)[:, parts.of]
+        return may_get
 
     def admits_paired(self, distinct_parts: Mapping[str, DistinctParts]) -> Mask:
-        """Say for each query whether it may get the answer at the same position."""
-        found, query = np.ones(len(self), dtype=bool), np.arange(len(self))
+        """Return a mask of the queries that may get the answer at the same position; shape (n,)."""
+        may_get = np.ones(len(self), dtype=bool)
+        query = np.arange(len(self))
         for name in self.rules:
-            found &= self._meets(name, distinct_parts[name], query, distinct_parts[name].of)
-        return found
+            may_get &= self._meets(name, distinct_parts[name], query, distinct_parts[name].of)
+        return may_get
 
     def nearest(
         self, name: str, distinct_parts: DistinctParts, query: Rows, part: Rows
     ) -> tuple[Codes, Numbers]:
-        """Return the permitted value nearest to each query within a part of a quasi-identifier:
-        code and number.
+        """Return the permitted value nearest to each query within a part of a quasi-identifier.
 
-        The code is `UNKNOWN` for a number that no row has; of equally near values the first is
-        taken. Queries and parts are paired.
+        Of equally near values the first is taken.
+
+        Parameters
+        ----------
+        name : str
+        distinct_parts : DistinctParts
+        query, part : int64, shape (n,)
+            Positions of queries, and of distinct parts.
+
+        Returns
+        -------
+        codes : int32, shape (n,)
+            `UNKNOWN` for a number that no row has.
+        numbers : float64, shape (n,)
         """
-        rule, own, domain = (
-            self.rules.get(name, Rule("any", None)),
-            self._own(name),
-            distinct_parts.domain,
-        )
-        distinct_parts = distinct_parts.limited(rule)
-        codes, (low, high, missing) = own.codes[query], distinct_parts.ends[:, part]
-        if domain.is_numeric:
-            least, most = self._limits(name, own)
-            low, high, number = (
-                np.maximum(low, least[query]),
-                np.minimum(high, most[query]),
-                own.numbers[query],
-            )
-            number = np.where(np.isnan(number), low, np.minimum(np.maximum(number, low), high))
-            return _coded(domain, np.where(own.missing[query] & (missing > 0), nan, number))
-        inside, advised = distinct_parts.inside, distinct_parts.advised(rule).inside
-        near = np.argmax(advised, axis=1)[part]
+        rule = self.rules.get(name, _NO_RULE)
+        parts = distinct_parts.limited(rule)
+        if parts.domain.is_numeric:
+            return self._nearest_number(name, parts, query, part)
+        return self._nearest_category(name, parts, query, part)
+
+    def _nearest_number(
+        self, name: str, parts: DistinctParts, query: Rows, part: Rows
+    ) -> tuple[Codes, Numbers]:
+        """Do as `nearest` for a numeric attribute.
+
+        A missing value stays missing if that is inside.
+        """
+        factual = self._factual(name)
+        least, most = self._limits(name, factual)
+        low, high, has_missing = parts.ends[:, part]
+        low = np.maximum(low, least[query])
+        high = np.minimum(high, most[query])
+        own = factual.numbers[query]
+        inside = np.minimum(np.maximum(own, low), high)
+        numbers = np.where(np.isnan(own), low, inside)
+        stays_missing = factual.is_missing[query] & (has_missing > 0)
+        return _coded(parts.domain, np.where(stays_missing, nan, numbers))
+
+    def _nearest_category(
+        self, name: str, parts: DistinctParts, query: Rows, part: Rows
+    ) -> tuple[Codes, Numbers]:
+        """Do as `nearest` for a category: the query's own if that is inside.
+
+        Otherwise it is the nearest advised level of an ordinal attribute, or the first advised
+        category.
+        """
+        rule = self.rules.get(name, _NO_RULE)
+        domain = parts.domain
+        factual = self._factual(name)
+        own = factual.codes[query]
+        advised = parts.advised(rule).inside
+        nearest = np.argmax(advised, axis=1)[part]
         if domain.is_interval:
             levels = np.arange(len(domain.values))
-            away = np.abs(levels - codes[:, None]) + np.where(advised[part][:, levels], 0.0, inf)
-            away[~_in_direction(rule.change, levels, codes[:, None])] = inf
-            near = np.where(
-                own.known[query] & np.isfinite(away).any(axis=1), np.argmin(away, axis=1), near
-            )
-        is_inside = (codes >= 0) & inside[part, np.maximum(codes, 0)]
-        return np.where(is_inside, codes, near).astype(np.int32), np.full(len(codes), nan)
+            is_advised = advised[part][:, levels]  # (n, n_levels)
+            distances = np.abs(levels - own[:, None]) + np.where(is_advised, 0.0, inf)
+            distances[~_in_direction(rule.change, levels, own[:, None])] = inf
+            has_level = factual.is_known[query] & np.isfinite(distances).any(axis=1)
+            nearest = np.where(has_level, np.argmin(distances, axis=1), nearest)
+        is_own_inside = (own >= 0) & parts.inside[part, np.maximum(own, 0)]
+        codes = np.where(is_own_inside, own, nearest).astype(np.int32)
+        return codes, np.full(len(own), nan)
 
     def nearest_to(
         self, name: str, query: Rows, codes: Codes, numbers: Numbers
     ) -> tuple[Codes, Numbers, Mask]:
-        """Return, for each query, the permitted value nearest to the coded value, and whether it is
-        another one.
+        """Return the permitted value that is nearest to each coded value.
 
         A category that is not permitted becomes the query's own, or else the first permitted one.
+
+        Parameters
+        ----------
+        name : str
+            An attribute with a rule.
+        query : int64, shape (n,)
+            Position of the query of each value.
+        codes, numbers : shape (n,)
+
+        Returns
+        -------
+        codes : int32, shape (n,)
+        numbers : float64, shape (n,)
+        is_other : bool, shape (n,)
+            True where the value is not the given one, which is not permitted.
         """
-        which, at = np.unique(query, return_inverse=True)
-        limits, domain = self.take(which), self.queries.encoder.domains[name]
-        rule, own = self.rules[name], limits._own(name)
-        if domain.is_numeric:
-            (low, high), value = limits._limits(name, own), _numbers(domain, codes, numbers)
-            stays, least = (codes == domain.missing_code) & _permits_missing(rule, own)[at], low[at]
-            end = np.where(np.isfinite(least), least, high[at])
-            # where a missing value is never advised and no number is excluded, the query's own
-            end = np.where(np.isinf(end), own.numbers[at], end)
-            value = np.where(np.isnan(value), end, value)
-            near, number = _coded(
-                domain, np.where(stays, nan, np.minimum(np.maximum(value, least), high[at]))
-            )
-            return near, number, (near != codes) | ((near == UNKNOWN) & (number != numbers))
-        allowed, mine = limits.permitted(name), np.maximum(own.codes, 0)
-        keeps = allowed[np.arange(len(limits)), mine] & (own.codes >= 0)
+        queries, row = np.unique(query, return_inverse=True)
+        distinct = self.take(queries)
+        if self.queries.encoder.domains[name].is_numeric:
+            return distinct._number_nearest_to(name, row, codes, numbers)
+        return distinct._category_nearest_to(name, row, codes, numbers)
+
+    def _number_nearest_to(
+        self, name: str, query: Rows, codes: Codes, numbers: Numbers
+    ) -> tuple[Codes, Numbers, Mask]:
+        """Do as `nearest_to` for a numeric attribute."""
+        rule = self.rules[name]
+        domain = self.queries.encoder.domains[name]
+        factual = self._factual(name)
+        low, high = self._limits(name, factual)
+        least = low[query]
+        most = high[query]
+        instead_of_missing = np.where(np.isfinite(least), least, most)
+        # Where a missing value is never advised and no number is excluded, it is the query's own.
+        has_no_end = np.isinf(instead_of_missing)
+        instead_of_missing = np.where(has_no_end, factual.numbers[query], instead_of_missing)
+        given = _numbers_of(domain, codes, numbers)
+        given = np.where(np.isnan(given), instead_of_missing, given)
+        permitted = np.minimum(np.maximum(given, least), most)
+        is_missing = codes == domain.missing_code
+        stays_missing = is_missing & _permits_missing(rule, factual)[query]
+        near_codes, near_numbers = _coded(domain, np.where(stays_missing, nan, permitted))
+        is_other_number = (near_codes == UNKNOWN) & (near_numbers != numbers)
+        return near_codes, near_numbers, (near_codes != codes) | is_other_number
+
+    def _category_nearest_to(
+        self, name: str, query: Rows, codes: Codes, numbers: Numbers
+    ) -> tuple[Codes, Numbers, Mask]:
+        """Do as `nearest_to` for a category."""
+        rule = self.rules[name]
+        domain = self.queries.encoder.domains[name]
+        factual = self._factual(name)
+        own = factual.codes
+        permitted = self.permitted(name)  # (n_queries, n_codes)
+        keeps_own = (own >= 0) & permitted[np.arange(len(self)), np.maximum(own, 0)]
         if domain.is_open and rule.within is None:  # a category that is not known here
-            keeps |= own.codes == UNKNOWN
-        instead = np.where(keeps, own.codes, np.argmax(allowed, axis=1))
-        is_own = (codes == UNKNOWN) & keeps[at] & (numbers == own.numbers[at])
-        is_other = ((codes < 0) | ~allowed[at, np.maximum(codes, 0)]) & ~is_own
-        return np.where(is_other, instead[at], codes).astype(np.int32), numbers, is_other
+            keeps_own |= own == UNKNOWN
+        instead = np.where(keeps_own, own, np.argmax(permitted, axis=1))
+        is_own = (codes == UNKNOWN) & keeps_own[query] & (numbers == factual.numbers[query])
+        is_permitted = (codes >= 0) & permitted[query, np.maximum(codes, 0)]
+        is_other = ~is_permitted & ~is_own
+        return np.where(is_other, instead[query], codes).astype(np.int32), numbers, is_other
 
     def narrowed(
         self, distinct_parts: Mapping[str, DistinctParts]
     ) -> tuple[dict[str, Any], dict[str, Narrow]]:
-        """Return, by attribute, the nearest permitted values, and a function that keeps the codes
-        permitted to a query.
+        """Return, by attribute, each query's nearest permitted value, and a function.
 
-        The function takes the query's position and codes; it adds ``domain.size`` for a nearest
-        value without a code.
+        The function keeps the codes permitted to a query, which is given by its position. It adds
+        ``domain.size`` for a nearest value without a code.
         """
-        columns, narrow = dict[str, Any](), dict[str, Narrow]()
-        for name, offered in distinct_parts.items():
-            codes, numbers = self.nearest(name, offered, np.arange(len(self)), offered.of)
-            columns[name] = offered.domain.column(codes, numbers)
+        columns: dict[str, Any] = {}
+        narrow: dict[str, Narrow] = {}
+        for name, parts in distinct_parts.items():
+            codes, numbers = self.nearest(name, parts, np.arange(len(self)), parts.of)
+            columns[name] = parts.domain.column(codes, numbers)
             narrow[name] = partial(_narrowed, self.permitted(name), codes == UNKNOWN)
         return columns, narrow
 
     def permitted(self, name: str) -> Mask:
-        """Say for each query and each code of an attribute whether the query may have it; shape
-        (queries, codes).
+        """Return a mask of the codes of an attribute that each query may have.
+
+        The shape is (n_queries, n_codes).
         """
-        rule, own, domain = (
-            self.rules.get(name, Rule("any", None)),
-            self._own(name),
-            self.queries.encoder.domains[name],
-        )
+        rule = self.rules.get(name, _NO_RULE)
+        domain = self.queries.encoder.domains[name]
+        factual = self._factual(name)
         values = domain.values
         if domain.is_numeric:
-            low, high = self._limits(name, own)
-            found = (values >= low[:, None]) & (values <= high[:, None])
+            low, high = self._limits(name, factual)
+            is_permitted = (values >= low[:, None]) & (values <= high[:, None])
         else:
-            found = _in_direction(rule.change, np.arange(len(values)), own.codes[:, None])
-            found &= (own.known | (rule.change == "any"))[:, None]
-        missing = np.repeat(_permits_missing(rule, own)[:, None], domain.size - len(values), axis=1)
-        found = np.hstack([found, missing])
+            levels = np.arange(len(values))
+            is_permitted = _in_direction(rule.change, levels, factual.codes[:, None])
+            is_permitted &= (factual.is_known | (rule.change == "any"))[:, None]
+        n_missing_codes = domain.size - len(values)
+        permits_missing = _permits_missing(rule, factual)[:, None]
+        is_permitted = np.hstack(
+            [is_permitted, np.repeat(permits_missing, n_missing_codes, axis=1)]
+        )
         if rule.never_advised:
-            is_own = np.arange(domain.size) == own.codes[:, None]
-            found &= is_own | ~domain.inside(rule.never_advised)
-        return found & rule.within if isinstance(rule.within, np.ndarray) else found
+            is_own = np.arange(domain.size) == factual.codes[:, None]
+            is_permitted &= is_own | ~domain.inside(rule.never_advised)
+        if isinstance(rule.within, np.ndarray):
+            is_permitted = is_permitted & rule.within
+        return is_permitted
 
     def _meets(self, name: str, distinct_parts: DistinctParts, query: Rows, part: Rows) -> Mask:
-        """Say for queries and parts, broadcast together, whether the part has a value permitted to
-        the query.
+        """Return a mask of the distinct parts that have a value permitted to the query.
+
+        Positions of queries and of distinct parts are broadcast together, which gives the shape.
         """
-        rule, own = self.rules[name], self._own(name)
-        missing = (distinct_parts.limited(rule).ends[2, part] > 0) & _permits_missing(rule, own)[
-            query
-        ]
-        if _by_number(distinct_parts.domain):
-            return np.asarray(missing | self._meets_number(name, distinct_parts, query, part))
-        distinct_parts = distinct_parts.limited(rule)
-        code = own.codes[query]
-        keeps_own = own.known[query] & distinct_parts.inside[part, np.maximum(code, 0)]
-        low, high, _ = distinct_parts.advised(rule).ends[:, part]
+        rule = self.rules[name]
+        factual = self._factual(name)
+        parts = distinct_parts.limited(rule)
+        has_missing = parts.ends[2, part] > 0
+        meets_missing = has_missing & _permits_missing(rule, factual)[query]
+        if _is_compared_by_number(parts.domain):
+            return np.asarray(meets_missing | self._meets_number(name, distinct_parts, query, part))
+        own = factual.codes[query]
+        keeps_own = factual.is_known[query] & parts.inside[part, np.maximum(own, 0)]
+        low, high, _ = parts.advised(rule).ends[:, part]
         if rule.change == "any":
-            fits = ~np.isnan(low)
+            meets = ~np.isnan(low)
         elif rule.change == "never":
-            fits = keeps_own
+            meets = keeps_own
+        elif rule.change == "increase":
+            meets = factual.is_known[query] & (high >= own)
         else:
-            fits = own.known[query] & (high >= code if rule.change == "increase" else low <= code)
-        return np.asarray(missing | keeps_own | fits)
+            meets = factual.is_known[query] & (low <= own)
+        return np.asarray(meets_missing | keeps_own | meets)
 
     def _meets_number(
         self, name: str, distinct_parts: DistinctParts, query: Rows, part: Rows
     ) -> Mask:
-        """Do as `_meets` for ranges of numbers, and for single categories that are known by their
-        tokens.
-        """
-        rule, own, domain = self.rules[name], self._own(name), distinct_parts.domain
+        """Do as `_meets` for ranges of numbers, and for single categories known by their tokens."""
+        rule = self.rules[name]
+        domain = distinct_parts.domain
+        factual = self._factual(name)
         low, high, _ = distinct_parts.ends[:, part]
-        least, most = self._limits(name, own)
-        fits = np.maximum(low, least[query]) <= np.minimum(high, most[query])
+        least, most = self._limits(name, factual)
+        meets = np.maximum(low, least[query]) <= np.minimum(high, most[query])
         if not domain.is_numeric and rule.never_advised:
-            tokens = domain.encode_values([*rule.never_advised])[1]
-            fits &= ~np.isin(low, tokens) | (low == own.numbers[query])
-        return np.asarray(fits)
+            _, tokens = domain.encode_values([*rule.never_advised])
+            meets &= ~np.isin(low, tokens) | (low == factual.numbers[query])
+        return np.asarray(meets)
 
-    def _own(self, name: str) -> _Own:
+    def _factual(self, name: str) -> _FactualValues:
+        """Return the queries' own values of an attribute."""
         encoder = self.queries.encoder
-        at, domain = encoder.schema.features.index(name), encoder.domains[name]
-        codes, numbers = self.queries.codes[:, at], self.queries.numbers[:, at]
-        missing = (codes == domain.missing_code) & domain.has_missing
-        known = (codes >= 0) & ~missing
-        return _Own(codes, _numbers(domain, codes, numbers), missing, known)
-
-    def _limits(self, name: str, own: _Own) -> tuple[Numbers, Numbers]:
-        """Return the lowest and the highest number that each query may have, NaN where there is
-        none.
-        """
-        rule = self.rules.get(name, Rule("any", None))
-        change = rule.change
-        low, high = (
-            np.full(len(self), end)
-            for end in (rule.within if isinstance(rule.within, tuple) else (-inf, inf))
+        domain = encoder.domains[name]
+        j = encoder.schema.features.index(name)
+        codes = self.queries.codes[:, j]
+        is_missing = (codes == domain.missing_code) & domain.has_missing
+        return _FactualValues(
+            codes=codes,
+            numbers=_numbers_of(domain, codes, self.queries.numbers[:, j]),
+            is_missing=is_missing,
+            is_known=(codes >= 0) & ~is_missing,
         )
-        low = np.maximum(low, own.numbers) if change in ("increase", "never") else low
-        high = np.minimum(high, own.numbers) if change in ("decrease", "never") else high
+
+    def _limits(self, name: str, factual: _FactualValues) -> tuple[Numbers, Numbers]:
+        """Return the lowest and the highest number that each query may have, NaN if none.
+
+        Both arrays have the shape (n_queries,).
+        """
+        rule = self.rules.get(name, _NO_RULE)
+        least, most = rule.within if isinstance(rule.within, tuple) else (-inf, inf)
+        low = np.full(len(self), least)
+        high = np.full(len(self), most)
+        if rule.change in ("increase", "never"):
+            low = np.maximum(low, factual.numbers)
+        if rule.change in ("decrease", "never"):
+            high = np.minimum(high, factual.numbers)
         return low, high
 
 
-def _narrowed(permitted: Mask, is_other: Mask, query: int, codes: Codes) -> Codes:
-    size = permitted.shape[1]
+def _narrowed(permitted: Mask, has_no_code: Mask, query: int, codes: Codes) -> Codes:
+    """Return the codes that a query may have; see `Constraints.narrowed`.
+
+    `permitted` has the shape (n_queries, n_codes), `has_no_code` (n_queries,).
+    """
+    n_codes = permitted.shape[1]
     if len(codes) == 1:  # permitted, or the answer would not be
         return codes
-    kept = codes[(codes < size) & permitted[query][np.minimum(codes, size - 1)]]
-    return np.append(kept, np.int32(size)) if is_other[query] else kept
+    is_permitted = (codes < n_codes) & permitted[query][np.minimum(codes, n_codes - 1)]
+    kept: Codes = codes[is_permitted]
+    if has_no_code[query]:
+        return np.append(kept, np.int32(n_codes))
+    return kept
 
 
 def _coded(domain: Domain, numbers: Numbers) -> tuple[Codes, Numbers]:
-    """Return codes of numbers, and the numbers.
+    """Return codes of numbers, and the numbers; all arrays have the shape (n,).
 
     NaN is coded as missing, a number that no row has as `UNKNOWN`.
     """
     at = np.searchsorted(domain.values, numbers).clip(max=max(len(domain.values) - 1, 0))
-    is_known = (
-        domain.values[at] == numbers if len(domain.values) else np.zeros(len(numbers), dtype=bool)
-    )
-    codes = np.where(np.isnan(numbers), domain.missing_code, np.where(is_known, at, UNKNOWN))
+    is_known = np.zeros(len(numbers), dtype=bool)
+    if len(domain.values):
+        is_known = domain.values[at] == numbers
+    codes = np.where(is_known, at, UNKNOWN)
+    codes = np.where(np.isnan(numbers), domain.missing_code, codes)
     return codes.astype(np.int32), numbers
 
 
-def _permits_missing(rule: Rule, own: _Own) -> Mask:
+def _permits_missing(rule: Rule, factual: _FactualValues) -> Mask:
+    """Return a mask of the queries that may have a missing value; shape (n_queries,)."""
     is_for_all = rule.change == "any" and None not in rule.never_advised
-    return (own.missing | is_for_all) & (not isinstance(rule.within, tuple))
+    has_range = isinstance(rule.within, tuple)
+    return (factual.is_missing | is_for_all) & (not has_range)
 
 
 def _in_direction(change: Change, levels: Rows, own: Codes) -> Mask:
+    """Return a mask of the levels that a change from the query's own may lead to, broadcast."""
     if change == "any":
         return np.ones(np.broadcast(levels, own).shape, dtype=bool)
-    return (
-        levels >= own
-        if change == "increase"
-        else levels <= own
-        if change == "decrease"
-        else levels == own
-    )
+    if change == "increase":
+        return np.asarray(levels >= own)
+    if change == "decrease":
+        return np.asarray(levels <= own)
+    return np.asarray(levels == own)

@@ -185,7 +185,8 @@ class Selection(HostOnly):
 
 def start_of(explainer_start: ExplainerStart, at: Rows) -> ExplainerStart:
     """Return some of an explainer's counterfactuals, with their groups."""
-    return explainer_start._replace(
+    return replace(
+        explainer_start,
         counterfactuals=explainer_start.counterfactuals.take(at),
         groups=explainer_start.groups[at],
     )

@@ -1,4 +1,4 @@
-"""What is known of the short part of a catalogue that is published instead of all entries."""
+"""The figures of a short catalogue, which is published instead of all entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueRule:
-    """An entry of a short catalogue, and whom it helps.
+    """An entry of a short catalogue, and the people whom it helps.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class CatalogueRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortCatalogue:
-    """What is known of a short catalogue beside its entries; may be published.
+    """The figures of a short catalogue; they may be published.
 
     All figures have two decimals: one person less seldom changes them.
 
@@ -51,7 +51,7 @@ class ShortCatalogue:
     reached_by_rules : float
         The same with the rules alone.
     rules : tuple of CatalogueRule
-        At most four entries: each is the one that helps the most beside those before it.
+        At most four entries. Each is the one that helps the most in addition to those before it.
     """
 
     entries: int
@@ -82,7 +82,7 @@ class ShortCatalogue:
 
 
 def check_within(within: object) -> None:
-    """Refuse what is no share by which a distance may grow."""
+    """Raise an `InputError` unless `within` is a number from 0 to 1."""
     is_number = isinstance(within, (int, float)) and not isinstance(within, bool)
     if not is_number or not 0 <= within <= 1:  # type: ignore[operator]
         raise InputError(

@@ -14,7 +14,7 @@ from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.protection.answers.moves import TIE
+from cfk_plugin.protection.answers.points import TIE
 from cfk_plugin.protection.answers.search import distances_if_true
 from cfk_plugin.protection.axes import Floats
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
@@ -48,7 +48,7 @@ _NOBODY = (
 
 
 def check_rows_are_here(population: Population) -> None:
-    """Refuse a population without rows, of which nobody knows who is refused."""
+    """Raise a `PolicyError` without rows: it is not known which people are refused."""
     if not population.has_rows:
         raise PolicyError(_NOT_HERE)
 
@@ -64,7 +64,8 @@ def shortened(
     Parameters
     ----------
     entries : mapping of int to GeneralizedCounterfactual
-        All that may be published, in the order of publication, by their positions in the catalogue.
+        All explanations that may be published, in the order of publication, by the positions of
+        their entries in the catalogue.
     within : float
         Share by which the mean distance of refused people may grow.
 
@@ -79,17 +80,17 @@ def shortened(
         raise PolicyError(_NOBODY)
     chosen = short_part(costs, within)
     costs_of_part = costs[:, chosen]
-    first = list(islice(greedy_order(costs_of_part), MOST_RULES))
-    about = ShortCatalogue(
+    rule_places = list(islice(greedy_order(costs_of_part), MOST_RULES))
+    short_catalogue = ShortCatalogue(
         entries=len(chosen),
         of=len(entries),
         within=float(within),
         relative_cost=_relative(mean_cost(costs_of_part), mean_cost(costs)),
         reached=_rounded_down(share_reached(costs)),
-        reached_by_rules=_rounded_down(share_reached(costs_of_part[:, first])),
-        rules=tuple(_rule(place, costs_of_part[:, [place]]) for place in first),
+        reached_by_rules=_rounded_down(share_reached(costs_of_part[:, rule_places])),
+        rules=tuple(_rule(place, costs_of_part[:, [place]]) for place in rule_places),
     )
-    return numbered([entries[i] for i in positions[chosen].tolist()]), about
+    return numbered([entries[i] for i in positions[chosen].tolist()]), short_catalogue
 
 
 def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, positions: Rows) -> Floats:
@@ -97,8 +98,8 @@ def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, position
 
     A person counts with one row. Of more than `MOST_PEOPLE` refused people some are drawn. The
     population's key decides on both, whatever the order of the table. Under the goal "opposite"
-    everybody counts as refused, and entries with the person's own outcome are no answers. Returns
-    shape (n_people, n_entries).
+    every person counts as refused, and entries with the person's own outcome are no answers. The
+    result has the shape (n_people, n_entries).
     """
     population = pipeline.population
     rows = np.arange(population.n_rows)
@@ -111,10 +112,10 @@ def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, position
     first_of_person = np.sort(population.first_rows(rows))
     rows = rows[first_of_person[:MOST_PEOPLE]]
     queries = encode(population.rows(rows), population.encoder)
-    limits = Constraints(queries, rules_of(population.encoder))
+    constraints = Constraints(queries, rules_of(population.encoder))
     labels = pipeline.rows.labels(rows)
     open_to = pipeline.guarantee.eligibility.open_to(pipeline.goal, None, labels, len(rows))
-    return distances_if_true(catalogue, limits, open_to, positions)
+    return distances_if_true(catalogue, constraints, open_to, positions)
 
 
 def _rule(place: int, costs: Floats) -> CatalogueRule:

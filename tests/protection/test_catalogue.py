@@ -31,7 +31,9 @@ from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection.answers.search import answer
+from cfk_plugin.protection.answers.candidates import EXACT_COUNTS, CandidateCounts
+from cfk_plugin.protection.answers.request import CatalogueRequest
+from cfk_plugin.protection.answers.search import find_answers
 from cfk_plugin.protection.catalogue.entries import SearchLimits
 
 QUASI = ["age", "born", "city", "grade"]
@@ -361,8 +363,12 @@ def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
     every_candidate: pytest.MonkeyPatch,
 ) -> None:
     """Where these have the outcome wherever the weakest entries of a region have it."""
-    for name in ("_NEAR", "_MIXED", "_MOVED_VALUES"):
-        every_candidate.setattr(f"cfk_plugin.protection.answers.search.{name}", 10**4)
+    for name in ("NEAREST_COMBINED", "COMBINATIONS_TRIED"):
+        every_candidate.setattr(f"cfk_plugin.protection.answers.candidates.{name}", 10**4)
+    every_candidate.setattr(
+        "cfk_plugin.protection.answers.candidates.EXACT_COUNTS",
+        CandidateCounts(tried=EXACT_COUNTS.tried, moved=10**4),
+    )
     every_candidate.setattr("cfk_plugin.protection.catalogue.catalogue._SINGLE_VALUES", 10**4)
     train, queries, nearer = table(0), table(50)[[*QUASI, *PRIVATE]], 0
     queries = queries[two(queries) == "no"].head(25)
@@ -550,10 +556,17 @@ def test_an_answer_is_a_function_of_query_entries_and_model(
     encoded = Constraints(encode(queries, anonymizer.population_.encoder), {})
     sides = np.ones((len(queries), 1), dtype=bool)
     options = anonymizer.pipeline_.search
-    before = answer(catalogue, encoded, sides, move_towards_query=True, options=options)
+    request = CatalogueRequest(
+        constraints=encoded,
+        open_to=sides,
+        person_of_query=np.arange(len(queries)),
+        move_towards_query=True,
+        options=options,
+    )
+    before = find_answers(catalogue, request)
     for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
         monkeypatch.setattr(Population, read, None)
-    again = answer(replace(catalogue), encoded, sides, move_towards_query=True, options=options)
+    again = find_answers(replace(catalogue), request)
     assert (again.entry == before.entry).all()
     assert again.points is not None
     assert before.points is not None
@@ -653,7 +666,7 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
             "query": 0,
         }
     # rows that the model is asked about at once
-    monkeypatch.setattr("cfk_plugin.protection.answers.moves.AT_ONCE", 8)
+    monkeypatch.setattr("cfk_plugin.protection.answers.probe.Probe.most_rows", 8)
     monkeypatch.setattr("cfk_plugin.protection.answers.search._BLOCK", 50)
     monkeypatch.setattr("cfk_plugin.protection.catalogue.model_calls.ROWS_PER_CALL", 40)
     again = fitted(train.sample(frac=1, random_state=2, ignore_index=True), two, desired)

@@ -20,8 +20,8 @@ from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.frontier import nearest_points
-from cfk_plugin.protection.answers.moves import SearchOptions
-from cfk_plugin.protection.answers.search import answer
+from cfk_plugin.protection.answers.request import CatalogueRequest, SearchOptions
+from cfk_plugin.protection.answers.search import find_answers
 from cfk_plugin.protection.catalogue.entries import SearchLimits
 
 LEVELS = ["low", "mid", "high"]
@@ -185,19 +185,18 @@ def test_values_that_stay_behind_decide_on_no_answer(
         Constraints(encode(asked, anonymizer.population_.encoder), {}),
         np.ones((60, 1), dtype=bool),
     )
-    before = answer(catalogue, queries, sides, move_towards_query=False, options=AS_THEY_ARE).entry
+    request = CatalogueRequest(
+        constraints=queries,
+        open_to=sides,
+        person_of_query=np.arange(len(asked)),
+        move_towards_query=False,
+        options=AS_THEY_ARE,
+    )
+    before = find_answers(catalogue, request).entry
     for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
         monkeypatch.setattr(Population, read, None)
-    assert (
-        answer(
-            replace(catalogue, private=other),
-            queries,
-            sides,
-            move_towards_query=False,
-            options=AS_THEY_ARE,
-        ).entry
-        == before
-    ).all()
+    again = find_answers(replace(catalogue, private=other), request).entry
+    assert (again == before).all()
     assert (before >= 0).any()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Region, Schema, protect
 from cfk_plugin.data.sentences import changes_of
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.answers.moves import SearchOptions
+from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.protection.answers.rounding import round_outwards
 from cfk_plugin.release.results import GeneralizedCounterfactual
 

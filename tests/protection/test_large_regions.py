@@ -17,7 +17,8 @@ from cfk_plugin import GeneralizedCounterfactual, KAnonymizer, Population, Priva
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.sealing import read_bundle, write_bundle
-from cfk_plugin.protection.answers.search import answer
+from cfk_plugin.protection.answers.request import CatalogueRequest
+from cfk_plugin.protection.answers.search import find_answers
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 
 QUASI = ["height", "weight", "income"]
@@ -257,13 +258,14 @@ def test_answers_are_a_function_of_query_catalogue_and_model(
         "frame",
     ):
         monkeypatch.setattr(Population, read, None)
-    again = answer(
-        replace(catalogue),
-        asked,
-        np.ones((len(queries), 1), dtype=bool),
+    request = CatalogueRequest(
+        constraints=asked,
+        open_to=np.ones((len(queries), 1), dtype=bool),
+        person_of_query=np.arange(len(queries)),
         move_towards_query=True,
         options=anonymizer.pipeline_.search,
     )
+    again = find_answers(replace(catalogue), request)
     assert again.points is not None
     given = pd.DataFrame([entry.released for entry in answers])
     pd.testing.assert_frame_equal(again.points.frame[PRIVATE], given[PRIVATE], check_dtype=False)

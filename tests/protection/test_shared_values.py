@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.protection.answers import search as answers
+from cfk_plugin.protection.answers import candidates
 from cfk_plugin.protection.catalogue import shared_values
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.shared_values import Step, extrapolated_ends
@@ -438,10 +438,8 @@ def test_ranges_depend_on_the_kth_and_2kth_numbers_alone() -> None:
 @pytest.mark.parametrize(
     ("form", "setting"),
     [
-        ("exact", "_SHARED_MOVED"),
-        ("exact", "_SHARED_TRIED"),
-        ("shared", "_MOVED_VALUES"),
-        ("shared", "_TRIED"),
+        ("exact", "SHARED_COUNTS"),
+        ("shared", "EXACT_COUNTS"),
     ],
 )
 def test_each_form_of_private_values_has_a_number_of_moved_answers_of_its_own(
@@ -450,5 +448,5 @@ def test_each_form_of_private_values_has_a_number_of_moved_answers_of_its_own(
     anonymizer = anonymizer_of(some_people(8), K, form)
     queries = some_people(9).drop(columns="person")
     before = anonymizer.explain(queries).to_json()
-    monkeypatch.setattr(answers, setting, 1)
+    monkeypatch.setattr(candidates, setting, candidates.CandidateCounts(tried=1, moved=1))
     assert anonymizer.explain(queries).to_json() == before

@@ -1,633 +1,559 @@
-"""Points that answers ask for, and how near they can come to the query before an outcome is
-lost.
+"""Moves: how near the private values of true candidates can come to the query.
+
+1. `Search._ask_next`: the model is asked whether candidates are true, the nearest first.
+2. `Search._walk`: the first true candidates of each query take over its private values one after
+   the other, in an order of columns, as long as the outcome is kept where the candidate is and at a
+   few combinations of its region.
+3. `Search._part_of_the_way`: of the nearest results, each number that stayed also goes a part of
+   the way.
+4. `Search._in_order`: results are ordered from near to far. Before each comes the same with rounded
+   numbers.
+5. `Search._first_held`: the model is asked about the first results at all combinations, until one
+   holds that no nearer one precedes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from cfk_plugin.data.encoded_table import FEW, EncodedTable, divided, encode, table_of
+from cfk_plugin.data.encoded_table import divided
 from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.predictions import Predictions
-from cfk_plugin.metrics.heom import differences
+from cfk_plugin.errors import HostOnly
+from cfk_plugin.protection.answers.diversity import AnswersSoFar
+from cfk_plugin.protection.answers.points import TIE, Keys, Points, ValueTable
+from cfk_plugin.protection.answers.probe import Probe
+from cfk_plugin.protection.answers.request import SearchOptions
+from cfk_plugin.protection.answers.rounding import Rounder
+from cfk_plugin.protection.answers.starts import Starts
 from cfk_plugin.protection.axes import Floats, Ints
-from cfk_plugin.protection.catalogue.catalogue import Catalogue
 
-TIE = 1e-9
-# rows in one call; up to them, more is asked at once to save calls, with the same result
-AT_ONCE = 4096
+__all__ = ["Reached", "Search", "SearchOptions"]  # `SearchOptions` has its home in `request`
+
 _CHECKED = 32  # nearest results that are asked about wherever the outcome must hold
-# nearest results whose numbers go these parts of the way as well
-_ENDS, _PARTS = 2, (0.75, 0.5, 0.25)
-
-Keys = NDArray[np.uint64]
+_SENT_PART_OF_THE_WAY = 2  # nearest results whose numbers go a part of the way as well
+_PARTS_OF_THE_WAY = (0.75, 0.5, 0.25)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """What the search for answers prefers among results that are true.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Reached(HostOnly):
+    """Points that searches come to.
 
     Attributes
     ----------
-    change_cost : float
-        What each private attribute that differs from the query's adds to the distance of a result.
-    rounding : bool
-        Whether numbers that change are rounded where that keeps the outcome.
-    both_orders : bool
-        Whether private values also become the query's with the smallest gap first.
+    points : Points, n
+    owner : int64, shape (n,)
+        Position of the pair that each point was reached from, among the pairs that are moved.
+    is_new : bool, shape (n,)
+        True where the model was not asked about the point itself.
     """
-
-    change_cost: float
-    rounding: bool
-    both_orders: bool
-
-
-def joined(*parts: Iterable[Any]) -> Iterable[Any]:
-    return map(np.concatenate, zip(*parts, strict=True))
-
-
-class Points(NamedTuple):
-    """Rows: for each feature a position in `ValueTable`, or -1 and a number."""
-
-    at: Ints
-    numbers: Floats
-
-    def take(self, rows: Ints | Mask) -> Points:
-        at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        # faster than by index
-        return Points(self.at.take(at, axis=0), self.numbers.take(at, axis=0))
-
-    def either(self, others: Points, is_other: Mask) -> Points:
-        which = is_other[:, None]
-        return Points(
-            np.where(which, others.at, self.at), np.where(which, others.numbers, self.numbers)
-        )
-
-    def differ(self, others: Points) -> Mask:
-        return np.asarray(
-            ((self.at != others.at) | ((self.at < 0) & (self.numbers != others.numbers))).any(
-                axis=1
-            )
-        )
-
-    def put(self, rows: Ints, columns: Ints, others: Points, of: Ints) -> None:
-        """Overwrite one column of each of some rows with the value of one of the others."""
-        self.at[rows, columns] = others.at[of, columns]
-        self.numbers[rows, columns] = others.numbers[of, columns]
-
-    def write(self, rows: Ints, columns: Ints, numbers: Floats) -> None:
-        """Overwrite one column of each of some rows with numbers."""
-        self.at[rows, columns], self.numbers[rows, columns] = -1, numbers
-
-    def joined(self, others: Points) -> Points:
-        return Points(*joined(self, others))
-
-
-class ValueTable:
-    """What points are made of: the population's values, and categories of queries that it lacks."""
-
-    def __init__(self, catalogue: Catalogue, queries: EncodedTable, start: EncodedTable) -> None:
-        heom, _ = catalogue.private_values
-        self._encoder, self.schema, self._domains = (
-            queries.encoder,
-            queries.encoder.schema,
-            queries.encoder.columns,
-        )
-        # NaN for what moves at once or not at all
-        self.decimals = np.array(catalogue.decimals, dtype=np.float64)
-        self.private = np.array(catalogue.private_at, dtype=np.int64)
-        self.ranges = [heom.ranges.get(name, 0.0) for name in self.schema.private]
-        self._others: dict[int, Any] = {}
-        # rows that are asked about along with the first question, and what the model says of them
-        self.waiting: Points | None = None
-        self.own: Predictions | None = None
-        self.queries = self.start = self._places(queries, 0)
-        if start is not queries:
-            self.start = self._places(start, len(queries))
-            # a category that only the query and the start have is the same one
-            for j in self._others:
-                own, found = (each.frame.iloc[:, j].astype(object) for each in (queries, start))
-                both = (self.queries.at[:, j] >= self._domains[j].size) & (
-                    self.start.at[:, j] >= self._domains[j].size
-                )
-                both &= (own == found).to_numpy(dtype=bool, na_value=False)
-                self.start.at[both, j] = self.queries.at[both, j]
-        sources = (queries,) if start is queries else (queries, start)
-        for j in self._others:
-            known = self._domains[j].restore_array(np.arange(self._domains[j].size))
-            self._others[j] = pd.concat(
-                [pd.Series(each) for each in (known, *(source.column(j) for source in sources))],
-                ignore_index=True,
-            ).array
-
-    def _places(self, encoded: EncodedTable, first: int) -> Points:
-        places = encoded.codes.astype(np.int64)
-        for j, domain in enumerate(self._domains):
-            if not domain.is_numeric and len(lost := np.flatnonzero(places[:, j] < 0)):
-                places[lost, j] = domain.size + first + lost
-                self._others[j] = None
-        return Points(places, encoded.numbers)
-
-    def frame(self, points: Points) -> pd.DataFrame:
-        """Return points as the model takes them."""
-        columns = {}
-        for j, feature in enumerate(self.schema.features):
-            place = points.at[:, j]
-            other = self._others.get(j)
-            if other is None:
-                columns[feature] = self._domains[j].column(place, points.numbers[:, j])
-            else:
-                columns[feature] = other.take(place)
-        return table_of(columns)
-
-    def rows(self, points: Points) -> EncodedTable:
-        """Return points as they would be taken in."""
-        if len(points.at) > FEW:
-            return encode(self.frame(points), self._encoder)
-        own, parts = (
-            self._others,
-            enumerate(zip(self._domains, points.at.T, points.numbers.T, strict=True)),
-        )
-        values = [
-            own[j].take(at).tolist() if j in own else domain.spell(at, n)
-            for j, (domain, at, n) in parts
-        ]
-        return self._encoder.read_values(values)
-
-    def number(self, points: Points, j: int) -> Floats:
-        """Return one column of points as numbers, NaN where it is missing."""
-        return self._domains[j].numbers_of(points.at[:, j], points.numbers[:, j])
-
-    def gaps(self, a: Points, b: Points) -> Floats:
-        """Return how much the private values of row i of `a` differ from those of row i of `b`, by
-        HEOM.
-        """
-        found = np.empty((len(a.at), len(self.private)))
-        for i, j in enumerate(self.private.tolist()):
-            if self._domains[j].is_numeric:
-                found[:, i] = differences(
-                    self.number(a, j), self.number(b, j), np.array(self.ranges[i])
-                )
-            else:
-                found[:, i] = a.at[:, j] != b.at[:, j]
-        return found
-
-    def changed(self, a: Points, b: Points) -> Mask:
-        """Return a mask of the private values that differ between points; shape (n, n_private).
-
-        Unlike `gaps` it also sees numbers that differ in a column whose range is 0.
-        """
-        is_changed = np.empty((len(a.at), len(self.private)), dtype=bool)
-        for i, j in enumerate(self.private.tolist()):
-            if self._domains[j].is_numeric:
-                before = self.number(a, j)
-                after = self.number(b, j)
-                both_missing = np.isnan(before) & np.isnan(after)
-                is_changed[:, i] = (before != after) & ~both_missing
-            else:
-                is_changed[:, i] = a.at[:, j] != b.at[:, j]
-        return is_changed
-
-
-class Probe:
-    """Asks the model whether points keep the outcomes that their entries' groups must keep."""
-
-    def __init__(self, catalogue: Catalogue, pools: ValueTable) -> None:
-        self.catalogue, self._pools = catalogue, pools
-        self._quasi = np.array(pools.schema.quasi_positions, dtype=np.int64)
-
-    def _said(self, points: Points) -> Predictions:
-        waiting = self._pools.waiting
-        self._pools.waiting = None
-        every = points if waiting is None else points.joined(waiting)
-        predictions = self.catalogue.said(
-            lambda some: self._pools.frame(every.take(some)), len(every.at)
-        )
-        if waiting is None:
-            return predictions
-        of_points, self._pools.own = predictions.divided([len(points.at), len(waiting.at)])
-        return of_points
-
-    def keeps(self, points: Points, entry: Ints, tell: Mask) -> Mask:
-        """Say whether points have the outcome here and, where `tell` says so, at the few most
-        telling combinations.
-        """
-        first, count, told = self.catalogue.telling
-        group = self.catalogue.group_at[entry]
-        size = np.where(tell, count[group], 0)
-        good, here = np.ones(len(size), dtype=bool), 1
-        if size.sum() + len(size) > AT_ONCE:  # one call more, for fewer rows
-            good, here = self.catalogue.judge(self._said(points), entry), 0
-            size = np.where(good, size, 0)
-        at = np.repeat(np.arange(len(size)), size + here)
-        turn = np.arange(len(at)) - np.repeat(np.cumsum(size + here) - size, size + here)
-        rows, there = points.take(at), turn >= 0
-        rows.at[np.ix_(there, self._quasi)] = told[first[group[at[there]]] + turn[there]]
-        if len(at):
-            good[at[~self.catalogue.judge(self._said(rows), entry[at])]] = False
-        return good
-
-    def lost(self, points: Points, entry: Ints, new: Ints) -> tuple[Mask, list[Predictions]]:
-        """Say which points have not the outcome wherever it must hold with their entries' regions;
-        `new` also here.
-
-        Also return what the model says of all combinations of these regions.
-        """
-        groups = self.catalogue.group_at[entry].tolist()
-        cells = list(map(self.catalogue.combinations, groups))
-        sizes = np.array([*map(len, cells)], dtype=np.int64)
-        at = np.repeat(np.arange(len(entry)), sizes)
-        rows = points.take(at)
-        rows.at[:, self._quasi] = np.concatenate([self.catalogue.no_cells, *cells])
-        must = np.concatenate([np.ones(len(new), dtype=bool), *map(self.catalogue.holding, groups)])
-        predictions = self._said(points.take(new).joined(rows))
-        of = np.append(new, at)
-        is_lost = must & ~self.catalogue.judge(predictions, entry[of])
-        _, *at_combinations = predictions.divided([len(new), *sizes.tolist()])
-        return np.bincount(of, is_lost, len(entry)) > 0, at_combinations
-
-
-class RegionAndValues(NamedTuple):
-    """A query, the entry whose region may answer it, and which private values go with it: an
-    entry's, or others.
-
-    They are ordered by query; within a query, those with only one value of an entry come last.
-    """
-
-    query: Ints
-    entry: Ints
-    part: Ints
-    distance: Floats
-
-    def take(self, at: Ints) -> RegionAndValues:
-        return RegionAndValues(self.query[at], self.entry[at], self.part[at], self.distance[at])
-
-    def joined(self, others: RegionAndValues) -> RegionAndValues:
-        return RegionAndValues(*joined(self, others))
-
-
-IsGiven = Callable[[Ints, Points], Mask]
-KeysOf = Callable[[Ints, Points], Keys]
-Rounds = Callable[[Points, Ints], Points]
-"""Returns points, given with the query of each, with rounded numbers; see `Rounder`."""
-
-
-class Reached(NamedTuple):
-    """Points that pairs come to, in no order."""
 
     points: Points
-    of: Ints  # shape (n,); position of each point's pair
-    is_new: Mask  # shape (n,); True where the model was not asked about the point itself
+    owner: Ints
+    is_new: Mask
 
-    def take(self, at: Ints) -> Reached:
-        return Reached(self.points.take(at), self.of[at], self.is_new[at])
+    def take(self, rows: Ints | Mask) -> Reached:
+        return Reached(self.points.take(rows), self.owner[rows], self.is_new[rows])
 
-    def joined(self, others: Reached) -> Reached:
-        return Reached(
-            self.points.joined(others.points),
-            np.append(self.of, others.of),
-            np.append(self.is_new, others.is_new),
+    @classmethod
+    def joined(cls, parts: Sequence[Reached]) -> Reached:
+        """Return the points of all parts, one part after the other."""
+        return cls(
+            points=Points.joined([part.points for part in parts]),
+            owner=np.concatenate([part.owner for part in parts]),
+            is_new=np.concatenate([part.is_new for part in parts]),
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HeldResults(HostOnly):
+    """The best results of some searches, each true wherever its region requires it.
+
+    Attributes
+    ----------
+    pair : int64, shape (n,)
+        Position of the pair that each search began with.
+    points : Points, n
+    distance : float64, shape (n,)
+        From the query, with the cost of changes.
+    predictions : n items
+        The model's at all combinations of the pair's region; None where it was not asked.
+    """
+
+    pair: Ints
+    points: Points
+    distance: Floats
+    predictions: list[Predictions | None]
 
 
 class Search:
-    """Finds the nearest results for some queries: true pairs, and what they come to on the way to
-    the query.
+    """Finds the nearest results for some queries: true pairs, and what they come to on the way.
 
-    The first true pairs of each query take over its private values one after the other, the largest
-    gap first, as long as the outcome is kept here and at a few combinations. What is nearest then
-    is asked about at all combinations.
+    Pairs that are moved together are numbered in two ways. Of each *unit*, one result is returned:
+    a unit is all pairs of a query or, if it wants several answers, those of a query that begin with
+    the same private values. Results of each *run* are compared: a run is a unit or, if the results
+    of nearer pairs come first, one pair.
 
     Parameters
     ----------
     probe : Probe
-    pools : Pools
-    pairs : Pairs
-    start, target : Points
-        Where each pair begins, and what it may become.
-    is_other : mask of shape (n_pairs,)
-        Where private values are not those of the pair's entry, so that the model must be asked.
+    values : ValueTable
+    starts : Starts, n_pairs
+    so_far : AnswersSoFar
+        Knows which queries want how many answers, and which answers may not be given again.
     options : SearchOptions
-    rounds : callable, optional
+    rounder : Rounder, optional
         Rounds numbers of results; None if they are not rounded.
-    most_changes : array of shape (n_pairs,), optional
-        How many private values of each pair's result may differ from the query's.
     """
 
     def __init__(
         self,
         probe: Probe,
-        pools: ValueTable,
-        pairs: RegionAndValues,
-        start: Points,
-        target: Points,
-        is_other: Mask,
+        values: ValueTable,
+        starts: Starts,
+        so_far: AnswersSoFar,
         options: SearchOptions,
         *,
-        rounds: Rounds | None = None,
-        most_changes: Ints | None = None,
-    ):
-        self._probe, self._pools, self._pairs, self._is_other = probe, pools, pairs, is_other
-        self._start, self._target = start, target
+        rounder: Rounder | None = None,
+    ) -> None:
+        catalogue = probe.catalogue
+        pairs = starts.pairs
+        self._probe = probe
+        self._values = values
+        self._starts = starts
+        self._pairs = pairs
+        self._so_far = so_far
         self._change_cost = options.change_cost
-        self._rounds = rounds
-        self._most_changes = most_changes
-        self._query = np.unique(pairs.query, return_inverse=True)[1]
-        kind = 2 * self._query + (pairs.part >= len(probe.catalogue))
-        self._first = np.searchsorted(kind, kind)
-        gaps = pools.gaps(start, target)
-        self._fixed = pairs.distance - gaps.sum(axis=1)
-        steps = gaps + self._change_cost * pools.changed(start, target)
-        steps[~probe.catalogue.is_movable(pairs.entry)] = 0.0
-        self._count = (steps > 0).sum(axis=1)
-        # In each, the columns that differ come first; shape (n_pairs, n_private).
-        self._orders = [np.argsort(-steps, axis=1, kind="stable")]
+        self._rounder = rounder
+        self._query = np.unique(pairs.query, return_inverse=True)[1]  # numbered from 0
+        # Pairs with a single value of an entry are counted apart from the query's others.
+        kind = 2 * self._query + pairs.has_single_value(catalogue)
+        self._first_of_kind = np.searchsorted(kind, kind)
+        gaps = values.gaps(starts.points, starts.target)  # (n_pairs, n_private)
+        self._region_distance = pairs.distance - gaps.sum(axis=1)
+        gains = gaps + self._change_cost * values.changed(starts.points, starts.target)
+        gains[~catalogue.is_movable(pairs.entry)] = 0.0
+        self._n_columns = (gains > 0).sum(axis=1)  # that can take over the target's value
+        # In each, the columns that can come first; shape (n_pairs, n_private).
+        self._orders = [np.argsort(-gains, axis=1, kind="stable")]
         if options.both_orders:
-            smallest_first = np.where(steps > 0, steps, np.inf)
+            smallest_first = np.where(gains > 0, gains, np.inf)
             self._orders.append(np.argsort(smallest_first, axis=1, kind="stable"))
-        self._good = ~(is_other & probe.catalogue.is_wide(pairs.entry))
-        self._known, self._done = ~self._good, np.zeros(len(is_other), dtype=bool)
-        # by pair, which subsets of its first columns hold, if known
-        self._kept: dict[int, Mask] = {}
+        # What the model said of each pair so far. A pair that it cannot be asked about is not true.
+        self._is_true = ~(starts.is_unproven & catalogue.is_wide(pairs.entry))
+        self._is_known = ~self._is_true
+        self._is_moved = np.zeros(len(pairs), dtype=bool)
+        # By pair: which non-empty subsets of its first columns keep the outcome, if known.
+        self._kept_subsets: dict[int, Mask] = {}
 
-    def _true(self, count: int, wanted: Mask, several: Mask) -> Ints:
-        """Return the first true pairs of each query, or all."""
+    def results(self, n_moved: int, *, one_by_one: bool) -> Iterator[HeldResults]:
+        """Yield the nearest results of the next true pairs.
+
+        There is one for each query or, if it wants several answers, for each start.
+
+        Parameters
+        ----------
+        n_moved : int
+            How many true pairs of a query are moved at a time.
+        one_by_one : bool
+            Whether the results of a near pair come before those of a farther one, however near
+            these are. Then none of the results may be one that may not be given again.
+        """
+        several = self._so_far.wants_several[self._pairs.query]
+        is_wanted = self._so_far.n_open[self._pairs.query] > 0
         while True:
-            is_open, true = (
-                ~self._known & wanted & ~self._done,
-                self._good & self._known & wanted & ~self._done,
-            )
-            is_few = several | (_before(true, self._first) < count)
-            if not len(at := np.flatnonzero(is_open & is_few)):
-                return np.flatnonzero(true & is_few)
-            room = max(AT_ONCE // (4 * len(np.unique(self._query[at]))), 2 * count)
-            at, first = at[_before(is_open, self._first)[at] < room], (self._count > 0) & is_open
-            self._try(
-                at, at[first[at] & (_before(first, self._first)[at] < count + (count + 1) // 2)]
-            )
-
-    def _try(self, at: Ints, first: Ints) -> None:
-        """Ask whether pairs are true and, if there is room, what the first ones can take over."""
-        first = first if len(first) <= AT_ONCE // 16 else first[:0]
-        none_done = np.zeros(len(first), dtype=np.int64)
-        of, trial, width = self._subsets(self._start.take(first), first, none_done, self._orders[0])
-        points, which, tell = (
-            self._start.take(at).joined(trial),
-            np.append(at, first[of]),
-            self._is_other[at],
-        )
-        good = self._probe.keeps(points, self._pairs.entry[which], np.append(tell, of >= 0))
-        good, *kept = divided(good, [len(at), *(2**width - 1).tolist()])
-        self._good[at], self._known[at] = good, True
-        self._kept.update(zip(first.tolist(), kept, strict=True))
-
-    def _subsets(
-        self, points: Points, pair: Ints, done: Ints, order: Ints
-    ) -> tuple[Ints, Points, Ints]:
-        """Return points with every subset of their next columns taken over, the point of each, and
-        numbers of columns. The order of columns is one of `_orders`.
-
-        There are as many columns as there is room for, so one call of the model tells which of them
-        are taken over, one after the other.
-        """
-        left, most = self._count[pair] - done, 1
-        while (
-            most < left.max(initial=0)
-            and (2 ** np.minimum(left, most + 1) - 1).sum() <= AT_ONCE // 4
-        ):
-            most += 1
-        size = 2 ** (width := np.minimum(left, most)) - 1
-        which, first = np.repeat(np.arange(len(pair)), size), np.cumsum(size) - size
-        subset = np.arange(len(which)) - np.repeat(first, size) + 1
-        trial = points.take(which)
-        for step in range(int(width.max(initial=0))):
-            rows = np.flatnonzero(subset >> step & 1)
-            columns = self._pools.private[order[pair[which[rows]], done[which[rows]] + step]]
-            trial.put(rows, columns, self._target, pair[which[rows]])
-        return which, trial, width
-
-    def _on_the_way(self, pair: Ints, order: Ints) -> tuple[Points, Ints]:
-        """Return all points that pairs come to, one column after the other, each with the place of
-        its pair. The order of columns is one of `_orders`.
-        """
-        points, at = self._start.take(pair), np.flatnonzero(self._count[pair])
-        found, of = [self._start.take(pair)], [np.arange(len(pair))]
-        done, nothing = np.zeros(len(pair), dtype=np.int64), np.empty(0, dtype=bool)
-        kept = [self._kept.pop(i, nothing) for i in pair[at].tolist()]
-        width = np.log2(np.array([*map(len, kept)]) + 1).astype(np.int64)
-        good = np.concatenate([nothing, *kept])
-        while len(at):
-            first, taken = (
-                np.cumsum(2**width - 1) - (2**width - 1),
-                np.zeros(len(at), dtype=np.int64),
-            )
-            for step in range(int(width.max(initial=0))):
-                tried = taken | 1 << step
-                holds = (step < width) & good[np.minimum(first + tried, len(good)) - 1]
-                taken[holds], some = tried[holds], at[holds]
-                column = self._pools.private[order[pair[some], done[some] + step]]
-                points.put(some, column, self._target, pair[some])
-                found.append(points.take(some))
-                of.append(some)
-            done[at] += width
-            at = at[done[at] < self._count[pair[at]]]
-            which, trial, width = self._subsets(points.take(at), pair[at], done[at], order)
-            good = self._probe.keeps(
-                trial, self._pairs.entry[pair[at[which]]], np.ones(len(which), dtype=bool)
-            )
-        return Points(*joined(*found)), np.concatenate(of)
-
-    def results(
-        self,
-        count: int,
-        wanted: Mask,
-        several: Mask,
-        start: Keys,
-        *,
-        is_given: IsGiven,
-        keys_of: KeysOf,
-        one_by_one: bool,
-    ) -> Iterator[tuple[Ints, Points, Floats, list[Predictions | None]]]:
-        """Yield the nearest results of the next true pairs: one for each query or, if several are
-        wanted, each start.
-
-        `is_given` returns a mask of results that may not be given again. With `one_by_one` the
-        first pairs come first instead, and none of their results may be such a one.
-        """
-        while len(some := self._true(count, wanted, several)):
-            self._done[some] = True
-            units = self._query[some], np.where(several[some], start[some], 0).astype(np.int64)
-            unit = np.unique(np.column_stack(units), axis=0, return_inverse=True)[1].reshape(-1)
-            run = np.arange(len(some)) if one_by_one else unit
-            reached = self._reached(some, run)
+            pairs = self._next_true_pairs(n_moved, is_wanted, several)
+            if not len(pairs):
+                return
+            self._is_moved[pairs] = True
+            unit = self._units(pairs, several)
+            run = np.arange(len(pairs)) if one_by_one else unit
+            reached = self._reached(pairs, run)
             if one_by_one:
-                reached = reached.take(np.flatnonzero(~is_given(some[reached.of], reached.points)))
-            if self._most_changes is not None:
-                n_changes = self._changed(reached.points, some[reached.of]).sum(axis=1)
-                is_within = n_changes <= self._most_changes[some[reached.of]]
-                reached = reached.take(np.flatnonzero(is_within))
-            reached, rank = self._in_order(reached, some, run, several, is_given, keys_of)
-            points, pair = reached.points, some[reached.of]
-            is_sure = ~self._is_other[pair] & ~points.differ(self._start.take(pair))
-            best, said = self._first_held(
-                points, pair, unit[reached.of], rank, is_sure, reached.is_new
+                is_given = self._is_given(pairs[reached.owner], reached.points)
+                reached = reached.take(~is_given)
+            reached = self._within_most_changes(reached, pairs)
+            reached, rank = self._in_order(reached, pairs, run, several)
+            best, predictions = self._first_held(reached, pairs, unit[reached.owner], rank)
+            pair = pairs[reached.owner[best]]
+            is_answered = np.isin(self._query, self._query[pair])
+            is_wanted = is_wanted & (several | ~is_answered)
+            points = reached.points.take(best)
+            yield HeldResults(
+                pair=pair,
+                points=points,
+                distance=self._distance(points, pair),
+                predictions=predictions,
             )
-            wanted = wanted & (several | ~np.isin(self._query, self._query[pair[best]]))
-            released = points.take(best)
-            yield pair[best], released, self._away(released, pair[best]), said
 
-    def _reached(self, some: Ints, run: Ints) -> Reached:
-        """Return all points that some pairs come to, in each order of columns.
+    def _units(self, pairs: Ints, several: Mask) -> Ints:
+        """Return a number per query or, where several answers are wanted, per query and start."""
+        start = np.where(several[pairs], self._starts.keys[pairs], 0).astype(np.int64)
+        columns = np.column_stack([self._query[pairs], start])
+        return np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
 
-        `run` has the shape (n_some,); see `_part_of_the_way`.
+    def _keys(self, pair: Ints, points: Points) -> Keys:
+        return self._so_far.keys(points, self._pairs.entry[pair])
+
+    def _is_given(self, pair: Ints, points: Points) -> Mask:
+        """Return a mask of the points that may not be given again; shape (n,).
+
+        The private values of an earlier answer to the person are the same, or began as the same.
+        """
+        query = self._pairs.query[pair]
+        start_keys = self._starts.keys[pair]
+        return ~self._so_far.is_new(query, start_keys, self._keys(pair, points))
+
+    # --- which pairs are true
+
+    def _next_true_pairs(self, n_moved: int, is_wanted: Mask, several: Mask) -> Ints:
+        """Return the next true pairs of each query, `n_moved` of each kind.
+
+        Where a query wants several answers, all of its true pairs are returned. The masks have the
+        shape (n_pairs,).
+        """
+        while True:
+            is_left = is_wanted & ~self._is_moved
+            is_unknown = is_left & ~self._is_known
+            is_true = is_left & self._is_known & self._is_true
+            is_next = several | (_n_before(is_true, self._first_of_kind) < n_moved)
+            unknown = np.flatnonzero(is_unknown & is_next)
+            if not len(unknown):
+                return np.flatnonzero(is_true & is_next)
+            self._ask_next(unknown, is_unknown, n_moved)
+
+    def _ask_next(self, unknown: Ints, is_unknown: Mask, n_moved: int) -> None:
+        """Ask whether the first unknown pairs of each query are true.
+
+        As many are asked about at once as fill a quarter of a call. The first of them are probably
+        moved next, so it is also asked what these can take over.
+        """
+        n_queries = len(np.unique(self._query[unknown]))
+        n_per_query = max(self._probe.most_rows // (4 * n_queries), 2 * n_moved)
+        pairs = unknown[_n_before(is_unknown, self._first_of_kind)[unknown] < n_per_query]
+        can_move = is_unknown & (self._n_columns > 0)
+        n_likely = n_moved + (n_moved + 1) // 2  # some of them are not true
+        n_movable_before = _n_before(can_move, self._first_of_kind)[pairs]
+        self._ask(pairs, pairs[can_move[pairs] & (n_movable_before < n_likely)])
+
+    def _ask(self, pairs: Ints, movable: Ints) -> None:
+        """Ask whether pairs are true and, if there is room, what movable ones can take over."""
+        if len(movable) > self._probe.most_rows // 16:
+            movable = movable[:0]
+        n_decided = np.zeros(len(movable), dtype=np.int64)
+        points = self._starts.points.take(movable)
+        owner, trials, width = self._subsets(points, movable, n_decided, self._orders[0])
+        is_kept = self._probe.keeps(
+            Points.joined([self._starts.points.take(pairs), trials]),
+            self._pairs.entry[np.append(pairs, movable[owner])],
+            np.append(self._starts.is_unproven[pairs], np.ones(len(owner), dtype=bool)),
+        )
+        n_subsets = 2**width - 1
+        is_true, *kept_subsets = divided(is_kept, [len(pairs), *n_subsets.tolist()])
+        self._is_true[pairs] = is_true
+        self._is_known[pairs] = True
+        self._kept_subsets.update(zip(movable.tolist(), kept_subsets, strict=True))
+
+    # --- what true pairs come to
+
+    def _reached(self, pairs: Ints, run: Ints) -> Reached:
+        """Return all points that pairs come to, in each order of columns.
+
+        `pairs` and `run` have the shape (n_moved,); see `_part_of_the_way`.
         """
         walks = []
         for order in self._orders:
-            points, of = self._on_the_way(some, order)
-            further, which = self._part_of_the_way(points, of, some, run)
-            walks.append(Reached(points, of, np.zeros(len(of), dtype=bool)))
-            walks.append(Reached(further, which, np.ones(len(which), dtype=bool)))
-        reached = walks[0]
-        for walk in walks[1:]:
-            reached = reached.joined(walk)
-        return reached
+            walk = self._walk(pairs, order)
+            walks.append(walk)
+            walks.append(self._part_of_the_way(walk, pairs, run))
+        return Reached.joined(walks)
+
+    def _walk(self, pairs: Ints, order: Ints) -> Reached:
+        """Return the starts of pairs, and the points that they come to, one column after the other.
+
+        The next column in `order`, of shape (n_pairs, n_private), takes over the target's value if
+        the outcome is kept with it and all columns that did so before. The last point of an owner
+        is the end of its way. Each question to the model decides on several columns: it is about
+        all of their subsets.
+        """
+        points = self._starts.points.take(pairs)  # where each pair stands
+        reached = [points.copy()]
+        owners = [np.arange(len(pairs))]
+        n_decided = np.zeros(len(pairs), dtype=np.int64)
+        walking = np.flatnonzero(self._n_columns[pairs])
+        is_kept, width = self._pop_kept_subsets(pairs[walking])
+        while len(walking):
+            n_subsets = 2**width - 1
+            first_trial = np.cumsum(n_subsets) - n_subsets
+            taken = np.zeros(len(walking), dtype=np.int64)  # a subset as bits, see `_subsets`
+            for bit in range(int(width.max(initial=0))):
+                tried = taken | 1 << bit
+                trial = np.minimum(first_trial + tried, len(is_kept)) - 1  # subset 1 is at first
+                takes_column = (bit < width) & is_kept[trial]
+                taken[takes_column] = tried[takes_column]
+                rows = walking[takes_column]
+                columns = self._values.private_columns[order[pairs[rows], n_decided[rows] + bit]]
+                points.put(rows, columns, self._starts.target, pairs[rows])
+                reached.append(points.take(rows))
+                owners.append(rows)
+            n_decided[walking] += width
+            walking = walking[n_decided[walking] < self._n_columns[pairs[walking]]]
+            walker, trials, width = self._subsets(
+                points.take(walking), pairs[walking], n_decided[walking], order
+            )
+            entry = self._pairs.entry[pairs[walking[walker]]]
+            is_kept = self._probe.keeps(trials, entry, np.ones(len(walker), dtype=bool))
+        owner = np.concatenate(owners)
+        return Reached(Points.joined(reached), owner, np.zeros(len(owner), dtype=bool))
+
+    def _pop_kept_subsets(self, pairs: Ints) -> tuple[Mask, Ints]:
+        """Return which subsets of the first columns of pairs keep the outcome, as far as known.
+
+        Returns
+        -------
+        is_kept : bool; for each pair in turn, its non-empty subsets 1, 2, 3, ... as in `_subsets`
+        width : int64, shape (n,); the number of columns of each pair's subsets, 0 if unknown
+        """
+        none = np.empty(0, dtype=bool)
+        subsets = [self._kept_subsets.pop(pair, none) for pair in pairs.tolist()]
+        n_subsets = np.array([len(of_pair) for of_pair in subsets])
+        width = np.log2(n_subsets + 1).astype(np.int64)
+        return np.concatenate([none, *subsets]), width
+
+    def _subsets(
+        self, points: Points, pair: Ints, n_decided: Ints, order: Ints
+    ) -> tuple[Ints, Points, Ints]:
+        """Enumerate which of the next columns could take over the target's value.
+
+        There are as many columns as there is room for. So one call of the model tells which of them
+        are taken over, one after the other.
+
+        Parameters
+        ----------
+        points : n points, where the search of each pair stands
+        pair : shape (n,); the pair of each point
+        n_decided : shape (n,); how many of the pair's columns, in `order`, were decided before
+        order : shape (n_pairs, n_private); one of `_orders`
+
+        Returns
+        -------
+        owner : shape (m,); the point that each trial belongs to
+        trials : m points; those of one owner are its non-empty subsets 1, 2, 3, ... as bits, bit b
+            for column ``n_decided + b``
+        width : shape (n,); how many columns of each point were enumerated: it has 2**width - 1
+            trials
+        """
+        remaining = self._n_columns[pair] - n_decided
+        width = np.minimum(remaining, self._widest(remaining))
+        n_subsets = 2**width - 1
+        owner = np.repeat(np.arange(len(pair)), n_subsets)
+        first_trial = np.cumsum(n_subsets) - n_subsets
+        subset = 1 + np.arange(len(owner)) - first_trial[owner]
+        trials = points.take(owner)
+        for bit in range(int(width.max(initial=0))):
+            rows = np.flatnonzero(subset >> bit & 1)
+            pairs = pair[owner[rows]]
+            columns = self._values.private_columns[order[pairs, n_decided[owner[rows]] + bit]]
+            trials.put(rows, columns, self._starts.target, pairs)
+        return owner, trials, width
+
+    def _widest(self, remaining: Ints) -> int:
+        """Return the largest number of columns whose subsets fill a quarter of a model call.
+
+        `remaining`, of shape (n,), is the number of columns of each point. The subsets of all
+        points are counted together.
+        """
+        width = 1
+        while width < remaining.max(initial=0):
+            n_trials = (2 ** np.minimum(remaining, width + 1) - 1).sum()
+            if n_trials > self._probe.most_rows // 4:
+                break
+            width += 1
+        return width
+
+    def _part_of_the_way(self, walk: Reached, pairs: Ints, run: Ints) -> Reached:
+        """Return the nearest ends of each run with one number a part of the way to the target.
+
+        The model has not been asked about them yet. `pairs` and `run` have the shape (n_moved,).
+        """
+        last_point = np.zeros(len(pairs), dtype=np.int64)
+        last_point[walk.owner] = np.arange(len(walk.owner))  # of equal owners, the last is kept
+        distance = self._distance(walk.points.take(last_point), pairs)
+        order = np.lexsort((np.round(distance / TIE), run))
+        rank = np.arange(len(order)) - np.searchsorted(run[order], run[order])
+        nearest = order[rank < _SENT_PART_OF_THE_WAY]
+        nearest = nearest[self._n_columns[pairs[nearest]] > 0]
+        ends = walk.points.take(last_point[nearest])
+        target = self._starts.target.take(pairs[nearest])
+        reached = [ends.take(nearest[:0])]
+        owners = [nearest[:0]]
+        columns = zip(
+            self._values.private_columns.tolist(), self._values.decimals.tolist(), strict=True
+        )
+        for j, decimals in columns:
+            if np.isnan(decimals):
+                continue
+            here = self._values.number(ends, j)
+            there = self._values.number(target, j)
+            has_number_between = np.abs(there - here) * 10.0**decimals > 1 + TIE
+            rows = np.flatnonzero(np.isfinite(there - here) & has_number_between)
+            if not len(rows):
+                continue
+            for part in _PARTS_OF_THE_WAY:
+                number = np.round(here + part * (there - here), int(decimals))
+                number = number.clip(np.fmin(here, there), np.fmax(here, there))
+                points = ends.take(rows)
+                points.write(np.arange(len(rows)), j, number[rows])
+                reached.append(points)
+                owners.append(nearest[rows])
+        owner = np.concatenate(owners)
+        return Reached(Points.joined(reached), owner, np.ones(len(owner), dtype=bool))
+
+    def _within_most_changes(self, reached: Reached, pairs: Ints) -> Reached:
+        """Return the points that change no more private values than is permitted."""
+        if self._starts.most_changes is None:
+            return reached
+        pair = pairs[reached.owner]
+        n_changes = self._changed(reached.points, pair).sum(axis=1)
+        return reached.take(n_changes <= self._starts.most_changes[pair])
+
+    def _changed(self, points: Points, pair: Ints) -> Mask:
+        """Return a mask of the private values that are not the query's; shape (n, n_private)."""
+        factuals = self._values.factuals.take(self._pairs.query[pair])
+        return self._values.changed(points, factuals)
+
+    def _distance(self, points: Points, pair: Ints) -> Floats:
+        """Return the distance of points of some pairs from the query; shape (n,)."""
+        gaps = self._values.gaps(points, self._starts.target.take(pair)).sum(axis=1)
+        n_changes = self._changed(points, pair).sum(axis=1)
+        return np.asarray(self._region_distance[pair] + gaps + self._change_cost * n_changes)
+
+    # --- which of the results is the best
 
     def _in_order(
-        self,
-        reached: Reached,
-        some: Ints,
-        run: Ints,
-        several: Mask,
-        is_given: IsGiven,
-        keys_of: KeysOf,
+        self, reached: Reached, pairs: Ints, run: Ints, several: Mask
     ) -> tuple[Reached, Ints]:
         """Return points from near to far in each run, and the rank of each in its run.
 
         Right before each of the nearest comes the same point with rounded numbers, which has the
         same rank.
         """
-        away = np.round(self._away(reached.points, some[reached.of]) / TIE)
-        line = np.lexsort((away, run[reached.of]))
-        runs = run[reached.of[line]]
-        rank = np.arange(len(line)) - np.searchsorted(runs, runs)
-        ordered = reached.take(line)
-        if self._rounds is None:
-            return ordered, rank
-        rounded, base = self._rounded(ordered, some, np.flatnonzero(rank < _CHECKED), is_given)
-        every = ordered.joined(rounded)
-        at = np.append(np.arange(len(line)), base)
-        is_rounded = np.arange(len(at)) >= len(line)
-        line = np.lexsort((~is_rounded, at))
-        every, is_rounded, rank = every.take(line), is_rounded[line], rank[at[line]]
-        pair = some[every.of]
-        is_repeated = np.zeros(len(line), dtype=bool)
-        among_several = np.flatnonzero(several[pair])
-        if len(among_several):
-            # Two answers to one query must not have the same private values. The nearest point
-            # keeps them, whatever the order of runs, which differs from process to process.
-            points = every.points.take(among_several)
-            away = np.round(self._away(points, pair[among_several]) / TIE)
-            nearest = np.lexsort((pair[among_several], away))
-            keys = keys_of(pair[among_several], points)[nearest]
-            known = pd.DataFrame({"query": self._query[pair[among_several]][nearest], "key": keys})
-            is_repeated[among_several[nearest]] = known.duplicated().to_numpy()
-        left = np.flatnonzero(~(is_rounded & is_repeated))
-        return every.take(left), rank[left]
+        rank = np.round(self._distance(reached.points, pairs[reached.owner]) / TIE)
+        ordered = reached.take(np.lexsort((rank, run[reached.owner])))
+        run_of_point = run[ordered.owner]
+        n_points = len(run_of_point)
+        rank_in_run = np.arange(n_points) - np.searchsorted(run_of_point, run_of_point)
+        if self._rounder is None:
+            return ordered, rank_in_run
+        checked = np.flatnonzero(rank_in_run < _CHECKED)
+        rounded, position = self._rounded(self._rounder, ordered, pairs, checked)
+        both = Reached.joined([ordered, rounded])
+        position = np.append(np.arange(n_points), position)
+        is_rounded = np.arange(len(position)) >= n_points
+        order = np.lexsort((~is_rounded, position))
+        both = both.take(order)
+        is_rounded = is_rounded[order]
+        rank_in_run = rank_in_run[position[order]]
+        is_left = ~(is_rounded & self._is_repeated(both, pairs, several))
+        return both.take(is_left), rank_in_run[is_left]
 
     def _rounded(
-        self, reached: Reached, some: Ints, at: Ints, is_given: IsGiven
+        self, rounder: Rounder, reached: Reached, pairs: Ints, at: Ints
     ) -> tuple[Reached, Ints]:
-        """Return those of some points that have other numbers when rounded, and the position of
-        the point of each.
+        """Return some points with rounded numbers, and the position of each before rounding.
 
-        Left out are points whose regions are too wide to ask about, and what may not be given.
+        Only those at the positions `at` are rounded. Left out are points that rounding does not
+        change, those whose regions are too wide to ask about, and those that may not be given.
         """
-        assert self._rounds is not None  # noqa: S101 - the only caller has looked
-        is_wide = self._probe.catalogue.is_wide(self._pairs.entry[some[reached.of[at]]])
+        is_wide = self._probe.catalogue.is_wide(self._pairs.entry[pairs[reached.owner[at]]])
         at = at[~is_wide]
-        pair = some[reached.of[at]]
+        pair = pairs[reached.owner[at]]
         points = reached.points.take(at)
-        rounded = self._rounds(points, self._pairs.query[pair])
-        is_kept = rounded.differ(points) & ~is_given(pair, rounded)
-        kept = np.flatnonzero(is_kept)
-        is_new = np.ones(len(kept), dtype=bool)
-        return Reached(rounded.take(kept), reached.of[at[kept]], is_new), at[kept]
+        rounded = rounder.rounded(points, self._pairs.query[pair])
+        is_left = rounded.differ(points) & ~self._is_given(pair, rounded)
+        at = at[is_left]
+        is_new = np.ones(len(at), dtype=bool)
+        return Reached(rounded.take(is_left), reached.owner[at], is_new), at
 
-    def _changed(self, points: Points, pair: Ints) -> Mask:
-        """Return a mask of the private values that are not the query's; shape (n, n_private)."""
-        own = self._pools.queries.take(self._pairs.query[pair])
-        return self._pools.changed(points, own)
+    def _is_repeated(self, reached: Reached, pairs: Ints, several: Mask) -> Mask:
+        """Return a mask of points whose private values a nearer point to the query has; shape (n,).
 
-    def _away(self, points: Points, pair: Ints) -> Floats:
-        gaps = self._pools.gaps(points, self._target.take(pair)).sum(axis=1)
-        n_changes = self._changed(points, pair).sum(axis=1)
-        return np.asarray(self._fixed[pair] + gaps + self._change_cost * n_changes)
-
-    def _part_of_the_way(
-        self, points: Points, of: Ints, pairs: Ints, run: Ints
-    ) -> tuple[Points, Ints]:
-        """Return the nearest results of each run with one number part of the way; nobody asked
-        about them yet.
+        It is False where a query wants one answer. Two answers to one query must not have the same
+        private values. The nearest point keeps them, whatever the order of runs, which differs from
+        process to process.
         """
-        end = np.zeros(len(pairs), dtype=np.int64)
-        end[of] = np.arange(len(of))  # the last one
-        line = np.lexsort((np.round(self._away(points.take(end), pairs) / TIE), run))
-        nearest = line[np.arange(len(line)) - np.searchsorted(run[line], run[line]) < _ENDS]
-        nearest = nearest[self._count[pairs[nearest]] > 0]
-        ends, target = points.take(end[nearest]), self._target.take(pairs[nearest])
-        found, which = [ends.take(nearest[:0])], [nearest[:0]]
-        in_steps = ~np.isnan(self._pools.decimals)
-        for j, decimals in zip(
-            self._pools.private[in_steps], self._pools.decimals[in_steps], strict=True
-        ):
-            low, high = self._pools.number(ends, j), self._pools.number(target, j)
-            at = np.flatnonzero(
-                np.isfinite(high - low) & (np.abs(high - low) * 10.0**decimals > 1 + TIE)
-            )
-            for part in _PARTS if len(at) else ():
-                number = np.round(low + part * (high - low), int(decimals)).clip(
-                    np.fmin(low, high), np.fmax(low, high)
-                )
-                found.append(trial := ends.take(at))
-                trial.write(np.arange(len(at)), np.full(len(at), j), number[at])
-                which.append(nearest[at])
-        return Points(*joined(*found)), np.concatenate(which)
+        is_repeated = np.zeros(len(reached.owner), dtype=bool)
+        positions = np.flatnonzero(several[pairs[reached.owner]])
+        if not len(positions):
+            return is_repeated
+        pair = pairs[reached.owner[positions]]
+        points = reached.points.take(positions)
+        rank = np.round(self._distance(points, pair) / TIE)
+        nearest_first = np.lexsort((pair, rank))
+        values = {"query": self._query[pair], "key": self._keys(pair, points)}
+        is_duplicate = pd.DataFrame(values).take(nearest_first).duplicated()
+        is_repeated[positions[nearest_first]] = is_duplicate.to_numpy()
+        return is_repeated
 
     def _first_held(
-        self, points: Points, pair: Ints, unit: Ints, rank: Ints, good: Mask, is_new: Mask
+        self, reached: Reached, pairs: Ints, unit: Ints, rank: Ints
     ) -> tuple[Ints, list[Predictions | None]]:
-        """Return the first of each unit that has the outcome wherever it must hold, and what the
-        model says there. Points have a rank in their run; only those of the least are asked about.
+        """Return the first point of each unit that has the outcome wherever its region requires it.
+
+        Only points with the least ranks in their runs are asked about. A start with the private
+        values of its own entry has the outcome there.
+
+        Parameters
+        ----------
+        reached : Reached, n points
+        unit, rank : shape (n,); the unit of each point, ascending, and its rank in its run
+
+        Returns
+        -------
+        best : positions of the points, at most one per unit
+        predictions : the model's at all combinations of each one's region; None if not asked
         """
-        entry, first, said = (
-            self._pairs.entry[pair],
-            np.searchsorted(unit, unit),
-            dict[int, Predictions](),
-        )
-        known = good | (rank >= _CHECKED)
-        size = self._probe.catalogue.sizes_of(entry)
-        if len(new := np.flatnonzero(is_new & ~known)) and size[new].sum() > AT_ONCE:
-            known[new] = ~self._probe.keeps(
-                points.take(new), entry[new], np.ones(len(new), dtype=bool)
-            )
-        while len(at := np.flatnonzero(~known & (_before(good, first) == 0))):
-            turn = np.arange(len(at)) - np.searchsorted(unit[at], unit[at])
-            at = at[line := np.argsort(turn, kind="stable")]
-            at = at[(turn[line] == 0) | (np.cumsum(size[at]) <= AT_ONCE)]
-            lost, labels = self._probe.lost(points.take(at), entry[at], np.flatnonzero(is_new[at]))
-            said.update((i, labels[n]) for n, i in enumerate(at.tolist()) if not lost[n])
-            known[at], good[at] = True, ~lost
-        best = np.flatnonzero(good & (_before(good, first) == 0))
-        return best, list(map(said.get, best.tolist()))
+        points = reached.points
+        pair = pairs[reached.owner]
+        entry = self._pairs.entry[pair]
+        first_of_unit = np.searchsorted(unit, unit)
+        is_start = ~points.differ(self._starts.points.take(pair))
+        holds = is_start & ~self._starts.is_unproven[pair]
+        is_known = holds | (rank >= _CHECKED)
+        n_combinations = self._probe.catalogue.sizes_of(entry)
+        new = np.flatnonzero(reached.is_new & ~is_known)
+        if n_combinations[new].sum() > self._probe.most_rows:  # a question more, about fewer rows
+            is_kept = self._probe.keeps(points.take(new), entry[new], np.ones(len(new), dtype=bool))
+            is_known[new] = ~is_kept
+        predictions: dict[int, Predictions] = {}
+        while True:
+            is_before_best = _n_before(holds, first_of_unit) == 0
+            unknown = np.flatnonzero(~is_known & is_before_best)
+            if not len(unknown):
+                break
+            turn = np.arange(len(unknown)) - np.searchsorted(unit[unknown], unit[unknown])
+            by_turn = np.argsort(turn, kind="stable")  # the next of each unit, then the second next
+            asked = unknown[by_turn]
+            has_room = np.cumsum(n_combinations[asked]) <= self._probe.most_rows
+            asked = asked[(turn[by_turn] == 0) | has_room]
+            new = np.flatnonzero(reached.is_new[asked])
+            is_lost, in_regions = self._probe.lost(points.take(asked), entry[asked], new)
+            for row in np.flatnonzero(~is_lost).tolist():
+                predictions[int(asked[row])] = in_regions[row]
+            is_known[asked] = True
+            holds[asked] = ~is_lost
+        best = np.flatnonzero(holds & (_n_before(holds, first_of_unit) == 0))
+        return best, [predictions.get(position) for position in best.tolist()]
 
 
-def _before(flags: Mask, first: Ints) -> Ints:
-    """Return how many come before each, from the first that it is counted with."""
-    counts: Ints = np.cumsum(flags) - flags
-    return counts - counts[first]
+def _n_before(flags: Mask, first: Ints) -> Ints:
+    """Return how many of the flags before each are True, counted from the position `first`.
+
+    Both arrays and the result have the shape (n,).
+    """
+    n_before: Ints = np.cumsum(flags) - flags
+    return n_before - n_before[first]

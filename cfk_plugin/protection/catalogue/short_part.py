@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cfk_plugin.protection.answers.moves import TIE
+from cfk_plugin.protection.answers.points import TIE
 from cfk_plugin.protection.axes import Floats, Ints
 
 UNREACHED = 25.0
