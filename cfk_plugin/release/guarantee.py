@@ -44,9 +44,9 @@ from cfk_plugin.protection.catalogue.catalogue import PEOPLE, Catalogue, catalog
 from cfk_plugin.protection.partition.microaggregation import (
     Effort,
     coarser,
-    partial_dependence,
     partition_of,
 )
+from cfk_plugin.protection.partition.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition.partition import (
     Partition,
     ReciprocalProtector,
