@@ -84,8 +84,7 @@ _REACH = 12  # places to either side in an ordering where they are looked for
 _NEAR_LARGE = 4  # the same of large classes
 _REACH_LARGE = 2
 _COMPARED_AT_ONCE = 4096  # classes whose candidates for near ones are compared at once
-# about the most small classes of a block
-BLOCK = 500_000
+BLOCK = 500_000  # about the most small classes of a block
 _FAR = -1e30  # where missing values are on an INTERVAL axis: farther from all others than any range
 
 Run = Callable[[Callable[[Ints], Ints], list[Ints]], list[Ints]]
@@ -121,7 +120,7 @@ def group_classes(
 ) -> ClassShares:
     """Divide the people of equivalence classes into groups of at least k.
 
-    The result does not depend on the order of the classes, but for their row numbers.
+    Apart from the row numbers of the classes, the result does not depend on their order.
 
     Parameters
     ----------
@@ -272,11 +271,7 @@ def _blocks(axes: AxisArrays, codes: Codes, people: Ints, k: int) -> list[Ints]:
 def _divide_block(
     axes: AxisArrays, codes: Codes, people: Ints, k: int, effort: Effort
 ) -> ClassShares:
-    """Divide the people of one block. The numbers of groups may have gaps.
-
-    The mixed groups of the search keep their numbers. Then come the unmixed groups of the classes,
-    in the numbers of the packed classes.
-    """
+    """Divide the people of one block. The numbers of groups may have gaps."""
     orderings = _orderings(axes, codes, people)
     kind = np.where(people >= k, _LARGE, _SMALL)
     kind[people == 0] = _EMPTY
@@ -286,25 +281,15 @@ def _divide_block(
     n_of_kind = np.bincount(kind, minlength=3)
     n_small = int(n_of_kind[_SMALL])
     n_with_people = n_small + int(n_of_kind[_LARGE])
-    orderings = [number[ordering] for ordering in orderings]
-    classes = _pack(axes, codes[packed], orderings, n_small, n_with_people)
+    packed_orderings = [number[ordering] for ordering in orderings]
+    classes = _pack(axes, codes[packed], packed_orderings, n_small, n_with_people)
     groups = _first_groups(classes, people[packed], k)
     pool = GroupMembers.empty(len(packed), axes.kind.size, max(64, 4 * k + LENDERS))
     if n_small > 0:
         _search(classes, groups, pool, k, effort)
-    is_used = np.arange(groups.class_in_slot.shape[1]) < groups.n_classes[:, None]
-    mixed, _ = np.nonzero(is_used)
-    unmixed = np.flatnonzero(groups.unmixed)
-    empty = np.arange(n_with_people, len(packed))
     group_of_empty = _seat_empty_classes(classes, groups, pool, k, n_with_people)
-    class_number = np.concatenate([groups.class_in_slot[is_used], unmixed, empty])
-    share_people = [groups.people_in_slot[is_used], groups.unmixed[unmixed], np.zeros_like(empty)]
-    group = [mixed, groups.n_classes.size + unmixed, group_of_empty]
-    return ClassShares(
-        class_index=packed[class_number],
-        people=np.concatenate(share_people),
-        group=np.concatenate(group),
-    )
+    shares = _shares_of(groups, group_of_empty)
+    return shares._replace(class_index=packed[shares.class_index])
 
 
 def _pack(
@@ -391,7 +376,7 @@ def _nearest(
     for rows in np.array_split(np.arange(n_classes), n_classes // _COMPARED_AT_ONCE + 1):
         columns = []
         for line, place in zip(lines, places, strict=True):
-            # Place -1 of a line, and the one after its last class, hold no class.
+            # Place -1 of a line and the place after its last class are the same, and hold -1.
             window = (place[rows, None] + shifts).clip(-1, len(line) - 1)
             columns.append(line[window])
         candidates = np.hstack(columns)  # (n_rows, n_candidates)
@@ -454,8 +439,9 @@ def _first_groups(classes: PackedClasses, people: Ints, k: int) -> Groups:
     n_groups = 0
     if n_small > 0:
         n_groups = len(run_ends) + 1
+    run_starts = np.append(0, run_ends)
     group = np.searchsorted(run_ends, small, side="right")
-    slot = small - np.append(0, run_ends)[group]
+    slot = small - run_starts[group]
     n_numbers = int(min(people.sum() // k, n_small_people))
     class_in_slot = np.zeros((n_numbers, 2 * k), np.int64)
     people_in_slot = np.zeros((n_numbers, 2 * k), np.int64)
@@ -527,6 +513,27 @@ def _seat_empty_classes(
     if group_of_empty.size > 0:
         seats(classes, groups, pool, k, first_empty, group_of_empty)
     return group_of_empty
+
+
+def _shares_of(groups: Groups, group_of_empty: Ints) -> ClassShares:
+    """Return the shares of the packed classes: of mixed groups, unmixed ones, and empty classes.
+
+    Mixed groups keep their numbers. The unmixed group of class c has the number ``n_numbers + c``.
+    """
+    n_numbers, n_slots = groups.class_in_slot.shape
+    is_used = np.arange(n_slots) < groups.n_classes[:, None]  # (n_numbers, n_slots)
+    mixed_group, _ = np.nonzero(is_used)
+    unmixed = np.flatnonzero(groups.unmixed)
+    n_classes = len(groups.unmixed)
+    empty = np.arange(n_classes - len(group_of_empty), n_classes)
+    class_index = [groups.class_in_slot[is_used], unmixed, empty]
+    people = [groups.people_in_slot[is_used], groups.unmixed[unmixed], np.zeros_like(empty)]
+    group = [mixed_group, n_numbers + unmixed, group_of_empty]
+    return ClassShares(
+        class_index=np.concatenate(class_index),
+        people=np.concatenate(people),
+        group=np.concatenate(group),
+    )
 
 
 # Dividing the rows of a population.
