@@ -232,7 +232,8 @@ def places_near(rng: np.random.Generator, tree: RowTree) -> Iterator[Floats]:
 @pytest.mark.parametrize(("seed", "k"), [(0, 1), (1, 1), (2, 3), (3, 40)])
 def test_tree_finds_the_rows_that_plain_python_finds(seed: int, k: int, exclude_same: bool) -> None:
     rng = np.random.default_rng(seed)
-    tree = row_tree(*rows_with_gaps(rng, 30 if k == 40 else 400))
+    n_rows = 30 if k == 40 else 400  # once fewer than k
+    tree = row_tree(*rows_with_gaps(rng, n_rows))
     for place in places_near(rng, tree):
         found, distances, limit = nearest_rows(tree, place, 2, k, 1e-6, exclude_same)
         expected = nearest_rows_in_python(tree.rows, place, 2, k, 1e-6, exclude_same)

@@ -16,8 +16,9 @@ of groups for empty classes; tests compare both with the kernels.
 A *class* is an equivalence class: people with equal quasi-identifiers. A small class has fewer than
 k people, a large one k or more, an empty one none; they are numbered in this order. The *cost* of a
 group is the NCP of its hull, which each of its people loses; a group loses its cost times its
-people. In all kernels, c is the number of a class, g that of a group, d that of a draft, i a column
-of the pool, j an axis, s a slot of a group, and h one of the `HOMES` entries of a class.
+people. In all kernels, c is the number of a class, g that of a group, d that of a draft, i one of
+the m columns of the pool that are in use, j an axis, s a slot of a group, and h one of the `HOMES`
+entries of a class.
 """
 
 from __future__ import annotations

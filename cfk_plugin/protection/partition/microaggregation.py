@@ -14,8 +14,9 @@ equivalence classes (people with equal quasi-identifiers) in these steps:
    cheaper; large classes lend people beyond k. See `kernels`.
 6. *Empty classes* (`_seat_empty_classes`): give each a near group, whose region then covers it.
 
-Then `_assign_rows` draws which people of a divided class are in which of its groups, and
-`merge_unfit` merges the groups that miss k, l-diversity or t-closeness.
+Then `_assign_rows` gives rows their groups; a keyed hash draws which people of a divided class are
+in which of its groups. At last `merge_unfit` merges the groups that miss k, l-diversity or
+t-closeness.
 
 The groups depend on the population, the policy and the key, never on a query or on the order of
 rows.
@@ -579,16 +580,9 @@ def _build(
     effort: Effort,
 ) -> Partition:
     """Divide the rows of each eligibility class, and merge groups that miss k, l or t."""
-    group_of_row = np.full(population.n_rows, -1, dtype=np.int64)
-    eligibility_of_group = np.empty(0, dtype=np.int64)
-    for eligibility_class in np.unique(eligibility[eligibility >= 0]):
-        rows = np.flatnonzero(eligibility == eligibility_class)
-        if population.people(rows) >= policy.k:
-            group = _group_rows(population, policy.k, rows, likely, effort)
-            group_of_row[rows] = len(eligibility_of_group) + group
-            added = np.full(group.max() + 1, eligibility_class)
-            eligibility_of_group = np.append(eligibility_of_group, added)
-
+    group_of_row, eligibility_of_group = _group_eligible_rows(
+        population, policy.k, eligibility, likely, effort
+    )
     n_groups = len(eligibility_of_group)
     grouped = np.flatnonzero(group_of_row >= 0)
     members = by_group(group_of_row, np.arange(population.n_rows), n_groups)
@@ -618,6 +612,30 @@ def _build(
     return Partition(population, regions, group_of_row, side_of_group=eligibility_of_group)
 
 
+def _group_eligible_rows(
+    population: Population, k: int, eligibility: Ints, likely: Floats | None, effort: Effort
+) -> tuple[Ints, Ints]:
+    """Divide each eligibility class with at least k people by itself.
+
+    Returns
+    -------
+    group_of_row : shape (n_rows,)
+        The group of each row; -1 for none.
+    eligibility_of_group : shape (n_groups,)
+        The eligibility class of each group.
+    """
+    group_of_row = np.full(population.n_rows, -1, dtype=np.int64)
+    eligibility_of_group = np.empty(0, dtype=np.int64)
+    for eligibility_class in np.unique(eligibility[eligibility >= 0]):
+        rows = np.flatnonzero(eligibility == eligibility_class)
+        if population.people(rows) >= k:
+            group = _group_rows(population, k, rows, likely, effort)
+            group_of_row[rows] = len(eligibility_of_group) + group
+            added = np.full(group.max() + 1, eligibility_class)
+            eligibility_of_group = np.append(eligibility_of_group, added)
+    return group_of_row, eligibility_of_group
+
+
 def _group_rows(
     population: Population, k: int, rows: Ints, likely: Floats | None, effort: Effort
 ) -> Ints:
@@ -642,10 +660,6 @@ def _assign_rows(
     population: Population, rows: Ints, counted: Ints, class_of_row: Ints, shares: ClassShares
 ) -> Ints:
     """Return the group of each row, shape (n_rows,).
-
-    If a class is divided, a keyed hash decides which of its people are in which group: people with
-    equal quasi-identifiers cannot be told apart, and without the key an adversary cannot know which
-    of them a group holds. Rows with equal records have equal hashes and stay together.
 
     Parameters
     ----------
@@ -674,17 +688,47 @@ def _assign_rows(
     first_member = np.searchsorted(class_of_row[members], divided)
     next_member = np.searchsorted(class_of_row[members], divided, side="right")
     for c, first, stop in zip(divided, first_member, next_member, strict=True):
-        smaller_shares = by_size[first_share[c] : first_share[c + 1] - 1]
-        own = members[first:stop]
-        _, record = np.unique(keyed_numbers[first:stop], return_inverse=True)
-        people_of_record = np.bincount(record, weights=counted[own])
-        n_taken = 0  # records that a smaller share has got; at least one is left to the largest
-        for share in smaller_shares:
-            people = 0
-            while people < shares.people[share] and n_taken < len(people_of_record) - 1:
-                group[own[record == n_taken]] = shares.group[share]
-                people += int(people_of_record[n_taken])
-                n_taken += 1
+        members_of_class = members[first:stop]
+        group[members_of_class] = _draw_groups_by_key(
+            keyed_numbers[first:stop],
+            counted[members_of_class],
+            shares,
+            by_size[first_share[c] : first_share[c + 1]],
+        )
+    return group
+
+
+def _draw_groups_by_key(
+    keyed_numbers: NDArray[np.uint64], counted: Ints, shares: ClassShares, shares_of_class: Ints
+) -> Ints:
+    """Draw which members of a divided class are in which of its groups; shape (n_members,).
+
+    Their quasi-identifiers are equal, so an adversary who cannot foresee the draw does not know
+    which of them a group holds. The draw is a keyed hash of the records. It does not depend on the
+    order of the table, and rows with equal records stay together.
+
+    Parameters
+    ----------
+    keyed_numbers : shape (n_members,)
+        The hash of each row.
+    counted : shape (n_members,)
+        1 where a person is counted, otherwise 0.
+    shares
+        How the people of all classes are divided.
+    shares_of_class : shape (n_shares,)
+        The shares of this class among them, the largest last. It gets who is left.
+    """
+    *smaller_shares, largest_share = shares_of_class.tolist()
+    group = np.full(len(keyed_numbers), shares.group[largest_share])
+    _, record = np.unique(keyed_numbers, return_inverse=True)
+    people_of_record = np.bincount(record, weights=counted)
+    n_drawn = 0  # at least one record is left for the largest share
+    for share in smaller_shares:
+        people = 0
+        while people < shares.people[share] and n_drawn < len(people_of_record) - 1:
+            group[record == n_drawn] = shares.group[share]
+            people += int(people_of_record[n_drawn])
+            n_drawn += 1
     return group
 
 
