@@ -16,7 +16,7 @@ from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import NativeStatus
 from cfk_plugin.metrics.heom import Heom, hashes_of
-from cfk_plugin.protection.partition.partition import Neighbors
+from cfk_plugin.protection.partition.neighbors import Neighbors
 
 QUANTILE = 0.05  # share of real people outside the training data who are closer than the tolerance
 _CALIBRATION_ROWS = 400

@@ -21,12 +21,8 @@ from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import ModelError, PolicyError
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import catalogue_from_arrays
-from cfk_plugin.protection.partition.microaggregation import (
-    Effort,
-    coarser,
-    partial_dependence,
-    partition_of,
-)
+from cfk_plugin.protection.partition.microaggregation import Effort, coarser, partition_of
+from cfk_plugin.protection.partition.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition.partition import Partition, partition_from_arrays
 from cfk_plugin.release.catalogue_guarantee import CatalogueGuarantee
 from cfk_plugin.release.editions import CatalogueEditions, outcomes_of

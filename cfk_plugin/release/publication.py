@@ -32,7 +32,7 @@ from cfk_plugin.data.values import to_number
 from cfk_plugin.data.wording import values_of
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.information import ncp_by_attribute
-from cfk_plugin.protection.partition.partition import OUTSIDE
+from cfk_plugin.protection.partition.region_distance import OUTSIDE
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.released_file import Finding
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual

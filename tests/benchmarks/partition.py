@@ -20,7 +20,7 @@ from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, index_of
 from cfk_plugin.protection.lookup.baselines import _Partition
 from cfk_plugin.protection.lookup.exact import solve
 from cfk_plugin.protection.partition import microaggregation as groups
-from cfk_plugin.protection.partition.microaggregation import ClassShares, Effort, group_cells
+from cfk_plugin.protection.partition.microaggregation import ClassShares, Effort, group_classes
 from printing import DATA, arguments, heading, peak
 from reference import hull_cost
 from scale import synthetic_rows, table_of
@@ -45,7 +45,7 @@ def loss(axes: AxisArrays, cells: Codes, shares: ClassShares) -> float:
     total = 0.0
     for members in np.split(order, first[1:]):
         if len(members) > 1:
-            codes = cells[shares.cell[members]]
+            codes = cells[shares.class_index[members]]
             total += shares.people[members].sum() * hull_cost(
                 axes, codes, codes[0], np.zeros(axes.kind.size)
             )
@@ -54,7 +54,7 @@ def loss(axes: AxisArrays, cells: Codes, shares: ClassShares) -> float:
 
 def check(people: Ints, shares: ClassShares, k: int) -> None:
     """Nobody is lost and no group is small."""
-    if not np.array_equal(np.bincount(shares.cell, shares.people, len(people)), people):
+    if not np.array_equal(np.bincount(shares.class_index, shares.people, len(people)), people):
         raise AssertionError("people were lost")
     if np.bincount(shares.group, shares.people).min() < k:
         raise AssertionError("a group is too small")
@@ -110,11 +110,11 @@ def table_rows(names: Sequence[str], data: Path, ks: Sequence[int]) -> Iterator[
     )
     for name, population in populations(names, data):
         axes, cells, people = index_of(population).axes, population.cells, population.cell_people
-        group_cells(axes, cells[:50], people[:50], 2)  # compiles
+        group_classes(axes, cells[:50], people[:50], 2)  # compiles
         for k in ks:
             found = []
             for effort in efforts:
-                shares, seconds = timed(group_cells, axes, cells, people, k, effort=effort)
+                shares, seconds = timed(group_classes, axes, cells, people, k, effort=effort)
                 check(people, shares, k)
                 found.append(f"{loss(axes, cells, shares):.2%} / {seconds:.2f}")
             yield (
@@ -146,7 +146,7 @@ def synthetic(rows: int, postal: str, k: int, blocks: Sequence[int]) -> Iterator
     axes, cells, people = index_of(population).axes, population.cells, population.cell_people
     for block in blocks:
         groups.BLOCK = block
-        shares, seconds = timed(group_cells, axes, cells, people, k, run=population.run)
+        shares, seconds = timed(group_classes, axes, cells, people, k, run=population.run)
         check(people, shares, k)
         found = shares.group.max() + 1, 100 * loss(axes, cells, shares)
         yield (

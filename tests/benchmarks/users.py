@@ -30,7 +30,7 @@ import pandas as pd
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
 from cfk_plugin.plugins import generator
 from cfk_plugin.protection.axes import index_of
-from cfk_plugin.protection.partition.microaggregation import group_cells
+from cfk_plugin.protection.partition.microaggregation import group_classes
 from cfk_plugin.release.detection import Detector
 from partition import loss, mondrian, timed
 from printing import DATA, arguments, heading, line, peak
@@ -234,7 +234,7 @@ def print_fits(tables: list[str], data: Path) -> None:
         model.seconds = 0.0
         _, fit = timed(KAnonymizer().fit, population, model, table.desired)
         axes, cells, people = index_of(population).axes, population.cells, population.cell_people
-        shares, ours = timed(group_cells, axes, cells, people, 10)
+        shares, ours = timed(group_classes, axes, cells, people, 10)
         theirs, seconds = timed(mondrian, population, 10)
         cuts = (
             f"{ours:.2f} / {100 * loss(axes, cells, shares):.1f}",

@@ -48,7 +48,7 @@ from cfk_plugin.errors import CFKError
 from cfk_plugin.hookspecs import AdaptContext, Proposal, ProtectionRequest
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
-from cfk_plugin.protection.partition.partition import NearestCells
+from cfk_plugin.protection.partition.neighbors import NearestCells
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.shipper import shipper
 from cfk_plugin.release.explainer import _WRAPPED

@@ -134,9 +134,9 @@ from cfk_plugin import DPPrototypes, KAnonymizer, Population, PrivacyPolicy, Sch
 from cfk_plugin.dp import infer_domains
 from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.lookup.exact import ExactProtector
-from cfk_plugin.protection.partition import partition
+from cfk_plugin.protection.partition import neighbors
 
-partition._COMPARED = 0  # as of many rows
+neighbors._COMPARED = 0  # as of many rows
 
 class Count(event.Listener):
     compiled = []

@@ -17,7 +17,8 @@ from cfk_plugin.errors import InputError, PopulationError
 from cfk_plugin.metrics import ncp, t_closeness
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.partition import microaggregation as groups
-from cfk_plugin.protection.partition import partition
+from cfk_plugin.protection.partition import neighbors
+from cfk_plugin.protection.partition.region_distance import RegionDistance
 from every_part import parts_with, people, plain
 from random_tables import described, random_table
 
@@ -137,7 +138,7 @@ def test_a_stranger_is_treated_as_one_of_the_nearest_people(
     seed: int, compared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # of more combinations a tree tells which are near
-    monkeypatch.setattr(partition, "_COMPARED", compared)
+    monkeypatch.setattr(neighbors, "_COMPARED", compared)
     train, rng = random_table(seed), np.random.default_rng(seed)
     anonymizer = fitted(described(train), k=4)
     quasi = list(anonymizer.population_.schema.quasi_identifiers)
@@ -392,7 +393,7 @@ def test_a_category_that_nobody_has_is_outside_of_every_region() -> None:
     population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["city"]))
     regions = [Region({"city": frozenset(cities)}) for cities in ("A", "BC", "ABCD")]
     codes, numbers = population.domains["city"].encode(pd.Series(["A", "C", "Z"]))
-    found = partition.RegionDistance(population, regions).between(
+    found = RegionDistance(population, regions).between(
         codes[:, None], numbers[:, None], np.arange(3)
     )
     assert found.tolist() == [[0, 1.1, 0], [1.1, 0, 0], [1.1, 1.1, 1.1]]

@@ -13,7 +13,7 @@ import pytest
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.partition import partition
+from cfk_plugin.protection.partition import neighbors
 from cfk_plugin.release.detection import Detector
 
 QUASI = ["age", "city"]
@@ -231,7 +231,7 @@ def test_an_index_of_many_rows_changes_no_bit_of_what_is_found(seed, monkeypatch
     )
     plain = Detector(population)
     examined, tolerance = plain.examine(asked), plain.tolerance
-    monkeypatch.setattr(partition, "_COMPARED", 0)
+    monkeypatch.setattr(neighbors, "_COMPARED", 0)
     indexed = Detector(population)
     found = indexed.examine(asked)
     for name in ("native", "native_qi", "near", "distance", "ratio"):
@@ -242,7 +242,7 @@ def test_an_index_of_many_rows_changes_no_bit_of_what_is_found(seed, monkeypatch
 
 
 def test_an_index_finds_the_distance_to_the_nearest_row(monkeypatch):
-    monkeypatch.setattr(partition, "_COMPARED", 0)
+    monkeypatch.setattr(neighbors, "_COMPARED", 0)
     rows, asked = knots(7)
     found = Detector(
         Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age"]))

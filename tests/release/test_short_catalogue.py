@@ -18,7 +18,7 @@ from cfk_plugin.cli import app
 from cfk_plugin.errors import InputError, ModelError, PolicyError
 from cfk_plugin.frontier import nearest_points
 from cfk_plugin.metrics.information import ncp_by_attribute
-from cfk_plugin.protection.partition.partition import OUTSIDE
+from cfk_plugin.protection.partition.region_distance import OUTSIDE
 from cfk_plugin.release.publication import publish
 
 K = 4

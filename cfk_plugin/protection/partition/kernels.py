@@ -1,10 +1,31 @@
-"""Local search over a partition: dissolve a few near groups, divide their people anew, keep what
-costs less.
+"""The compiled part of microaggregation: its local search, and the groups of empty classes.
+
+`improve` starts from any division of the people into groups of at least k, and repeats three steps:
+
+1. *Dissolve near groups* (`_dissolve`): draw a small class, and collect two to four groups of this
+   class and of small classes near it in a pool. Large classes near by lend people to the pool.
+2. *Divide the pool anew* (`_divide`): start a draft of a group with one class of the pool, let the
+   cheapest classes join until the draft has k people (`_grow`), and start the next draft. The
+   people who remain join the draft whose cost grows least (`_join`).
+3. *Keep what is cheaper* (`_replace`): the drafts replace the dissolved groups if they cost less,
+   or a little more at the odds of simulated annealing.
+
+`PlainSearch` states the same search with lists and dictionaries, and `seats_in_python` the choice
+of groups for empty classes; tests compare both with the kernels.
+
+A *class* is an equivalence class: people with equal quasi-identifiers. A small class has fewer than
+k people, a large one k or more, an empty one none; they are numbered in this order. The *cost* of a
+group is the NCP of its hull, which each of its people loses; a group loses its cost times its
+people. In all kernels, c is the number of a class, g that of a group, d that of a draft, i one of
+the m columns of the pool that are in use, j an axis, s a slot of a group, and h one of the `HOMES`
+entries of a class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,13 +38,20 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-LENDERS = 4  # large cells that may join a pool
-HOMES = 4  # groups that a small cell may be divided among
-_ONE: Any = np.int64(1)  # a plain 1 has another type, for which everything would be compiled again
-_FEW = 64  # small cells; with fewer, starts vary too little, so one in eight candidates is skipped
-_DRAFTS = 32  # most groups that a pool may be divided into
-_MOST = 4  # groups that are dissolved at once
-_HOT, _COLD = 0.3, 0.01  # first and last temperature, in costs of a group
+LENDERS = 4  # large classes that may join a pool
+HOMES = 4  # groups that a small class may be divided among
+_FEW = (
+    64  # small classes; with fewer, starts vary too little, so one in eight candidates is skipped
+)
+_MAX_DRAFTS = 32  # groups that a pool may be divided into
+_MAX_DISSOLVED = 4  # groups that are dissolved at once
+_HOT = 0.3  # first temperature, in costs of a group
+_COLD = 0.01  # last temperature
+# Integers that go from kernel to kernel. The literals 0 and 1 have other types than an np.int64,
+# and numba would compile the kernels once more for them.
+_ZERO: Any = np.int64(0)
+_ONE: Any = np.int64(1)
+_NO_CLASS: Any = np.int64(-1)
 _FLAGS: dict[str, Any] = {
     "error_model": "numpy",
     "_nrt": False,
@@ -39,433 +67,617 @@ def _inner(function: _F) -> _F:
 
 
 class PackedClasses(NamedTuple):
-    """The cells and what a group of them costs.
+    """The equivalence classes of a block, and what a hull of them costs; kernels only read it.
 
-    ``x`` is a place on INTERVAL axes, a code on NOMINAL ones, and the leaf's node on a TREE; nodes
-    are numbered through all axes. The first ``small`` cells have fewer than k people, the others
-    are large. ``near`` and ``rich`` list the small and large cells nearest to each, then -1.
+    The classes are numbered as small, large and empty ones, and within each kind along the first
+    ordering. Costs are NCP, in the weights of the axes. The nodes of all trees are numbered
+    together.
+
+    Attributes
+    ----------
+    kind : int8, shape (n_axes,)
+        INTERVAL, NOMINAL or TREE.
+    weight : float64, shape (n_axes,)
+        Cost of the whole domain of an axis.
+    value_cost : float64, shape (n_axes,)
+        Cost of one value of a NOMINAL axis, where a hull has more than one.
+    first_leaf, last_leaf : int64, shape (n_nodes,)
+        Codes of the leaves below a node of a TREE; each node covers a range of them.
+    parent : int64, shape (n_nodes,)
+        The node above a node; no kernel reads that of a root.
+    node_cost : float64, shape (n_nodes,)
+        Cost of a hull whose lowest covering node this is; 0 for a leaf.
+    coordinate : float64, shape (n_classes, n_axes)
+        Position on an INTERVAL axis, in units of cost; code on a NOMINAL one; node of the leaf on a
+        TREE.
+    n_small : int
+        Number of small classes.
+    near_small : int32, shape (n_classes, n_near)
+        The small classes nearest to each class, nearest first, then -1.
+    near_large : int32, shape (n_classes, n_near_large)
+        The same for large classes.
     """
 
     kind: NDArray[np.int8]
     weight: Floats
-    unit: Floats  # cost of one value of a NOMINAL axis
-    first: Ints  # leaf of each node
-    last: Ints
+    value_cost: Floats
+    first_leaf: Ints
+    last_leaf: Ints
     parent: Ints
     node_cost: Floats
-    x: Floats
-    small: int
-    near: NDArray[np.int32]
-    rich: NDArray[np.int32]
+    coordinate: Floats
+    n_small: int
+    near_small: NDArray[np.int32]
+    near_large: NDArray[np.int32]
 
 
 class Groups(NamedTuple):
-    """Groups of several cells, ``slots[g]`` of them; 0 marks a free number, which is on the stack
-    ``unused``.
+    """The groups of the search, which kernels change in place.
 
-    Of each cell, ``free`` people are in no group: none, or at least k, who form one of their own.
-    ``home`` lists the groups of a small cell, padded with -1. A cost is that of one person.
+    Groups that mix several classes have numbers from 0 to n_numbers - 1, which are used again when
+    a group is dissolved. People of a class who are in no such group are a group of their own, the
+    unmixed group of the class, which has no number here and costs nothing. Each mixed group, and
+    each unmixed group of a class with people, has at least k people.
+
+    Attributes
+    ----------
+    class_in_slot : int64, shape (n_numbers, n_slots)
+        The classes of a group; only its first ``n_classes[g]`` slots mean anything.
+    people_in_slot : int64, shape (n_numbers, n_slots)
+        How many people of this class are in the group.
+    n_classes : int64, shape (n_numbers,)
+        Number of classes of a group; 0 where the number is free.
+    n_people : int64, shape (n_numbers,)
+        Number of people of a group.
+    cost : float64, shape (n_numbers,)
+        NCP of the hull of a group. `improve` writes it first.
+    free_numbers : int64, shape (n_numbers,)
+        A stack of the numbers that no group has.
+    n_free : int64, shape (1,)
+        Height of this stack.
+    unmixed : int64, shape (n_classes,)
+        People of a class who are in no mixed group: 0, or at least k.
+    groups_of_class : int64, shape (n_classes, HOMES)
+        The groups that a small class has people in, with -1 in unused entries. Large classes have
+        only -1: they may be in any number of groups.
     """
 
-    cell: Ints
-    people: Ints
-    slots: Ints
-    total: Ints
+    class_in_slot: Ints
+    people_in_slot: Ints
+    n_classes: Ints
+    n_people: Ints
     cost: Floats
-    unused: Ints
-    height: Ints
-    free: Ints
-    home: Ints
+    free_numbers: Ints
+    n_free: Ints
+    unmixed: Ints
+    groups_of_class: Ints
 
 
 class GroupMembers(NamedTuple):
-    """Cells whose people are being divided among drafts of groups.
+    """The pool: the members of dissolved groups, and drafts of the groups that may replace them.
 
-    Column ``i`` of ``x`` is the cell ``cell[i]``. Of its people, ``people`` have no group yet
-    (``keep`` of them stay on their own), ``take[g, i]`` are in draft ``g``, others in ``elsewhere``
-    groups; ``price`` is the current draft's cost with it. ``low`` and ``high`` are the ends of a
-    draft on INTERVAL axes. On NOMINAL ones ``low`` is the number of values, and ``known`` says
-    which cells' values are inside; on a TREE it is the covering node if ``high`` is above 0.
+    It is working memory, which kernels fill anew in each step; only ``column_of_class`` must be -1
+    everywhere between two steps. Column i of the pool is a class.
+
+    Attributes
+    ----------
+    coordinate : float64, shape (n_axes, room)
+        `PackedClasses.coordinate` of the columns.
+    class_of_column : int64, shape (room,)
+        The class of a column.
+    undivided : int64, shape (room,)
+        People of a column who are in no draft yet.
+    reserved : int64, shape (room,)
+        How many of them must stay in the unmixed group of their class: k for a large class, 0 for a
+        small one.
+    n_other_groups : int64, shape (room,)
+        Groups that a class has people in and that were not dissolved. Only read for small classes.
+    price : float64, shape (room,)
+        Cost of the hull of one draft with each column.
+    score : float64, shape (room,)
+        What `_grow` minimises.
+    column_of_class : int64, shape (n_classes,)
+        Column of a class; -1 where the pool lacks it.
+    dissolved : int64, shape (_MAX_DISSOLVED,)
+        Numbers of the dissolved groups.
+    in_draft : int64, shape (_MAX_DRAFTS, room)
+        People of each column who are in a draft.
+    draft_people : int64, shape (_MAX_DRAFTS,)
+        People of a draft.
+    draft_cost : float64, shape (_MAX_DRAFTS,)
+        Cost of the hull of a draft.
+    hull_low, hull_high : float64, shape (_MAX_DRAFTS, n_axes)
+        The hull of a draft. INTERVAL: its least and greatest coordinate. NOMINAL: ``hull_low`` is
+        the number of its values. TREE: ``hull_low`` is its lowest covering node, if ``hull_high``
+        is above 0; otherwise the hull is empty.
+    is_inside : bool, shape (_MAX_DRAFTS, n_axes, room)
+        Whether the hull of a draft has the value of a column on a NOMINAL axis.
     """
 
-    x: Floats
-    cell: Ints
-    people: Ints
-    keep: Ints
-    elsewhere: Ints
+    coordinate: Floats
+    class_of_column: Ints
+    undivided: Ints
+    reserved: Ints
+    n_other_groups: Ints
     price: Floats
     score: Floats
-    local: Ints  # column of each cell, else -1
-    broken: Ints  # groups that were dissolved
-    take: Ints
-    total: Ints
-    cost: Floats
-    low: Floats
-    high: Floats
-    known: NDArray[np.bool_]
+    column_of_class: Ints
+    dissolved: Ints
+    in_draft: Ints
+    draft_people: Ints
+    draft_cost: Floats
+    hull_low: Floats
+    hull_high: Floats
+    is_inside: NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, cells: int, q: int, room: int) -> GroupMembers:
-        cell, people, keep, elsewhere = np.zeros((4, room), np.int64)
-        price, score = np.zeros((2, room))
-        low, high = np.zeros((2, _DRAFTS, q))
-        take, total, cost = (
-            np.zeros((_DRAFTS, room), np.int64),
-            np.zeros(_DRAFTS, np.int64),
-            np.zeros(_DRAFTS),
+    def empty(cls, n_classes: int, n_axes: int, room: int) -> GroupMembers:
+        """Return a pool with room for a number of columns."""
+        return cls(
+            coordinate=np.zeros((n_axes, room)),
+            class_of_column=np.zeros(room, np.int64),
+            undivided=np.zeros(room, np.int64),
+            reserved=np.zeros(room, np.int64),
+            n_other_groups=np.zeros(room, np.int64),
+            price=np.zeros(room),
+            score=np.zeros(room),
+            column_of_class=np.full(n_classes, -1),
+            dissolved=np.zeros(_MAX_DISSOLVED, np.int64),
+            in_draft=np.zeros((_MAX_DRAFTS, room), np.int64),
+            draft_people=np.zeros(_MAX_DRAFTS, np.int64),
+            draft_cost=np.zeros(_MAX_DRAFTS),
+            hull_low=np.zeros((_MAX_DRAFTS, n_axes)),
+            hull_high=np.zeros((_MAX_DRAFTS, n_axes)),
+            is_inside=np.zeros((_MAX_DRAFTS, n_axes, room), np.bool_),
         )
-        x, local, broken, known = (
-            np.zeros((q, room)),
-            np.full(cells, -1),
-            np.zeros(_MOST, np.int64),
-            (_DRAFTS, q, room),
-        )
-        places = cell, people, keep, elsewhere, price, score, local, broken
-        return cls(x, *places, take, total, cost, low, high, np.zeros(known, np.bool_))
+
+
+# The search.
 
 
 @_entry
 def improve(
-    space: PackedClasses,
+    classes: PackedClasses,
     groups: Groups,
     pool: GroupMembers,
     k: int,
-    worth: Floats,
+    growth_weights: Floats,
     done: int,
     until: int,
     work: int,
     state: NDArray[np.uint64],
 ) -> int:
-    """Divide neighboring groups anew until the work done reaches ``until``, of ``work`` in all;
-    returns it.
+    """Divide near groups anew until enough work is done; `PlainSearch` says the same.
 
-    Worse divisions are kept with the odds of simulated annealing. Groups differ in cost by orders
-    of magnitude, so the temperature is proportional to the geometric mean of the current groups'
-    cost and an average group's.
+    Worse divisions are kept at the odds of simulated annealing. Groups differ in cost by orders of
+    magnitude, so the temperature is proportional to the geometric mean of the dissolved groups'
+    mean cost and the mean cost of all groups at the start of the call.
+
+    Parameters
+    ----------
+    classes
+        The equivalence classes; at least one of them is small.
+    groups
+        Changed in place. Their costs are written if nothing is `done` yet.
+    pool
+        Working memory.
+    k
+        Least number of people in a group.
+    growth_weights : float64, shape (n_weightings, k + 1)
+        A draft is grown with one of these weightings. ``growth_weights[w, n]`` is the weight of the
+        cost that a draft gains, where it gains n people with it.
+    done, until, work
+        Work that earlier calls did, that this call may reach, and that all calls will do. Its unit
+        is about one comparison of a class with a draft. A step may exceed it.
+    state : uint64, shape (1,)
+        State of the random numbers, changed in place.
+
+    Returns
+    -------
+    int
+        The work that is done now.
     """
-    cost, number = 0.0, 0
-    for g in range(groups.slots.size):
-        if groups.slots[g] > 0:
-            groups.cost[g] = (
-                _cost(space, groups, pool, g, -_ONE, k) if done == 0 else groups.cost[g]
-            )
-            cost, number = cost + groups.total[g] * groups.cost[g], number + 1
-    average = cost / number
+    total_cost = 0.0
+    n_groups = 0
+    for g in range(groups.n_classes.size):
+        if groups.n_classes[g] > 0:
+            if done == 0:
+                groups.cost[g] = _cost(classes, groups, pool, g, _NO_CLASS, k)
+            total_cost += groups.n_people[g] * groups.cost[g]
+            n_groups += 1
+    mean_cost = total_cost / n_groups
     while done < until:
-        m, broken, old = _gather(space, groups, pool, k, state)
+        m, n_dissolved, old_cost = _dissolve(classes, groups, pool, k, state)
         done += 10 + 2 * m
-        if old > 0.0:
-            heat = _HOT * (_COLD / _HOT) ** (done / work) * np.sqrt(average * old / broken)
-            limit = old - heat * np.log(1.0 - _chance(state))
-            drafts, spent = _divide(space, pool, m, k, worth, old, limit, state)
+        if old_cost > 0.0:
+            temperature = _HOT * (_COLD / _HOT) ** (done / work)
+            scale = np.sqrt(mean_cost * old_cost / n_dissolved)
+            limit = old_cost - temperature * scale * np.log(1.0 - _chance(state))
+            n_drafts, spent = _divide(classes, pool, m, k, growth_weights, old_cost, limit, state)
             done += spent
-            if 0 < drafts <= groups.height[0] + broken and _has_room(groups, pool, m, drafts):
-                _commit(groups, pool, m, broken, drafts)
+            if 0 < n_drafts <= groups.n_free[0] + n_dissolved and _fits(groups, pool, m, n_drafts):
+                _replace(groups, pool, m, n_dissolved, n_drafts)
         for i in range(m):
-            pool.local[pool.cell[i]] = -1
+            pool.column_of_class[pool.class_of_column[i]] = -1
     return done
 
 
 @_inner
-def _gather(  # noqa: C901 - a kernel
-    space: PackedClasses, groups: Groups, pool: GroupMembers, k: int, state: NDArray[np.uint64]
+def _dissolve(  # noqa: C901 - a kernel
+    classes: PackedClasses,
+    groups: Groups,
+    pool: GroupMembers,
+    k: int,
+    state: NDArray[np.uint64],
 ) -> tuple[int, int, float]:
-    """Fill the pool with groups around a small cell and large cells near them; returns cells,
-    groups and their cost.
+    """Fill the pool with groups around a small class, and with large classes near them.
+
+    Returns the number of columns of the pool, the number of dissolved groups, and what these lose
+    together. The groups themselves are not changed.
     """
-    wanted, skip = 2 + int((_MOST - 1) * _chance(state) ** 2), 0.5 * _chance(state)
-    m, broken, old = 0 * _ONE, 0 * _ONE, 0.0
-    seed = int(_chance(state) * space.small)
-    for rank in range(-1, space.near.shape[1]):
-        c: Any = seed if rank < 0 else np.int64(space.near[seed, rank])
-        if c < 0 or broken == wanted:
+    n_wanted = 2 + int((_MAX_DISSOLVED - 1) * _chance(state) ** 2)
+    skip_odds = 0.5 * _chance(state)
+    m = _ZERO
+    n_dissolved = _ZERO
+    old_cost = 0.0
+    seed = int(_chance(state) * classes.n_small)
+    for rank in range(-1, classes.near_small.shape[1]):
+        c: Any = seed if rank < 0 else np.int64(classes.near_small[seed, rank])
+        if c < 0 or n_dissolved == n_wanted:
             break
         for h in range(HOMES):
-            g = groups.home[c, h]
-            if g < 0 or broken == wanted or (rank >= 0 and _chance(state) < skip):
+            g = groups.groups_of_class[c, h]
+            if g < 0 or n_dissolved == n_wanted or (rank >= 0 and _chance(state) < skip_odds):
                 continue
-            is_new = m + groups.slots[g] + LENDERS <= pool.people.size
-            for b in range(broken):
-                is_new &= pool.broken[b] != g
-            if is_new:
-                pool.broken[broken] = g
-                broken += 1
-                old += groups.total[g] * groups.cost[g]
-                for s in range(groups.slots[g]):
-                    m = _enlist(space, groups, pool, m, groups.cell[g, s], groups.people[g, s], k)
-    members, turn = m, int(_chance(state) * m)
-    for rank in range(space.rich.shape[1]):
-        for i in range(members):
-            c = np.int64(space.rich[pool.cell[(i + turn) % members], rank])
-            if c >= 0 and m < members + LENDERS and pool.local[c] < 0 and groups.free[c] > k:
-                m = _enlist(space, groups, pool, m, c, 0 * _ONE, k)
-    return m, broken, old
+            is_taken = m + groups.n_classes[g] + LENDERS <= pool.undivided.size
+            for b in range(n_dissolved):
+                is_taken &= pool.dissolved[b] != g
+            if is_taken:
+                pool.dissolved[n_dissolved] = g
+                n_dissolved += 1
+                old_cost += groups.n_people[g] * groups.cost[g]
+                for s in range(groups.n_classes[g]):
+                    member = groups.class_in_slot[g, s]
+                    people = groups.people_in_slot[g, s]
+                    m = _enlist(classes, groups, pool, m, member, people, k)
+    n_members = m
+    turn = int(_chance(state) * m)
+    for rank in range(classes.near_large.shape[1]):
+        for i in range(n_members):
+            member = pool.class_of_column[(i + turn) % n_members]
+            c = np.int64(classes.near_large[member, rank])
+            has_room = m < n_members + LENDERS
+            if c >= 0 and has_room and pool.column_of_class[c] < 0 and groups.unmixed[c] > k:
+                m = _enlist(classes, groups, pool, m, c, _ZERO, k)
+    return m, n_dissolved, old_cost
 
 
 @_inner
 def _enlist(
-    space: PackedClasses, groups: Groups, pool: GroupMembers, m: int, c: int, people: int, k: int
+    classes: PackedClasses, groups: Groups, pool: GroupMembers, m: int, c: int, people: int, k: int
 ) -> int:
-    """Add people of a cell, the first time together with those in no group; returns the pool's
-    size.
+    """Add people of one group's class to the pool; return the number of its columns.
+
+    The first time, the people of the unmixed group of the class are added, too.
     """
-    i = pool.local[c]
+    i = pool.column_of_class[c]
     if i < 0:
         i = m
         m += 1
-        pool.local[c], pool.cell[i], pool.people[i] = i, c, groups.free[c]
-        pool.keep[i], pool.elsewhere[i] = k if c >= space.small else 0, 0
-        for j in range(space.kind.size):
-            pool.x[j, i] = space.x[c, j]
+        pool.column_of_class[c] = i
+        pool.class_of_column[i] = c
+        pool.undivided[i] = groups.unmixed[c]
+        pool.reserved[i] = k if c >= classes.n_small else 0
+        for j in range(classes.kind.size):
+            pool.coordinate[j, i] = classes.coordinate[c, j]
+        pool.n_other_groups[i] = 0
         for h in range(HOMES):
-            pool.elsewhere[i] += groups.home[c, h] >= 0
-    pool.people[i] += people
-    pool.elsewhere[i] -= 1
+            pool.n_other_groups[i] += groups.groups_of_class[c, h] >= 0
+    pool.undivided[i] += people
+    pool.n_other_groups[i] -= 1
     return m
 
 
 @_inner
 def _divide(
-    space: PackedClasses,
+    classes: PackedClasses,
     pool: GroupMembers,
     m: int,
     k: int,
-    worth: Floats,
-    old: float,
+    growth_weights: Floats,
+    old_cost: float,
     limit: float,
     state: NDArray[np.uint64],
 ) -> tuple[int, int]:
-    """Divide the pool greedily; returns the number of drafts (0 if they cost more than ``limit``)
-    and the work.
+    """Divide the m columns of the pool greedily; return the number of drafts, and the work.
 
-    Drawn at random are the assumed cost of a person in another group, and how often large cells
-    fill one more group.
+    There are 0 drafts if they lose more than `limit`. Four numbers are drawn for each division: the
+    cost that is assumed for a person in another draft, how often large classes fill one more draft,
+    how a draft weighs its growth, and how often it leaves surplus people of its last class.
     """
-    left, drafts, spent, work = _left(pool, m), 0 * _ONE, 0.0, 0
-    typical, borrow = 2.0 * _chance(state) * old / max(1, left), _chance(state)
-    thirst, part = int(_chance(state) * worth.shape[0]), _chance(state)
-    while left > 0 and drafts < _DRAFTS and (drafts == 0 or left >= k or _chance(state) < borrow):
+    n_left = _n_left(pool, m)
+    n_drafts = _ZERO
+    spent = 0.0
+    work = 0
+    usual_cost = 2.0 * _chance(state) * old_cost / max(1, n_left)
+    borrow_odds = _chance(state)
+    weighting = int(_chance(state) * growth_weights.shape[0])
+    split_odds = _chance(state)
+    while (
+        n_left > 0
+        and n_drafts < _MAX_DRAFTS
+        and (n_drafts == 0 or n_left >= k or _chance(state) < borrow_odds)
+    ):
         seed = int(_chance(state) * m)
-        while pool.people[seed] == 0 or pool.keep[seed] > 0:
+        while pool.undivided[seed] == 0 or pool.reserved[seed] > 0:
             seed = seed + 1 if seed + 1 < m else 0
-        count, cost, tried = _grow(
-            space,
+        people, cost, tried = _grow(
+            classes,
             pool,
             m,
             k,
-            drafts,
+            n_drafts,
             seed,
-            worth[thirst],
-            typical,
-            part,
+            growth_weights[weighting],
+            usual_cost,
+            split_odds,
             (limit - spent) / k,
             state,
         )
         work += tried
-        if count < k:
+        if people < k:
             for i in range(m):
-                pool.people[i] += pool.take[drafts, i]
+                pool.undivided[i] += pool.in_draft[n_drafts, i]
             break
-        spent += count * cost
+        spent += people * cost
         if spent > limit:
             return 0, work
-        pool.total[drafts], pool.cost[drafts] = count, cost
-        drafts += 1
-        left = _left(pool, m)
+        pool.draft_people[n_drafts] = people
+        pool.draft_cost[n_drafts] = cost
+        n_drafts += 1
+        n_left = _n_left(pool, m)
     for i in range(m):
-        if drafts > 0 and pool.people[i] > 0 and pool.keep[i] == 0:
-            spent += _join(space, pool, m, i, drafts)
-            work += 2 * drafts
+        if n_drafts > 0 and pool.undivided[i] > 0 and pool.reserved[i] == 0:
+            spent += _join(classes, pool, m, i, n_drafts)
+            work += 2 * n_drafts
             if spent > limit:
                 return 0, work
-    return drafts, work
+    return n_drafts, work
 
 
 @_inner
-def _left(pool: GroupMembers, m: int) -> int:
-    """Count the people who need a group."""
-    left = 0
+def _n_left(pool: GroupMembers, m: int) -> int:
+    """Count the people who still need a draft, who are those of small classes."""
+    n_left = 0
     for i in range(m):
-        left += pool.people[i] if pool.keep[i] == 0 else 0
-    return left
+        if pool.reserved[i] == 0:
+            n_left += pool.undivided[i]
+    return n_left
 
 
 @_inner
 def _grow(
-    space: PackedClasses,
+    classes: PackedClasses,
     pool: GroupMembers,
     m: int,
     k: int,
-    g: int,
+    d: int,
     seed: int,
-    worth: Floats,
-    typical: float,
-    part: float,
-    most: float,
+    growth_weight: Floats,
+    usual_cost: float,
+    split_odds: float,
+    cost_limit: float,
     state: NDArray[np.uint64],
 ) -> tuple[int, float, int]:
-    """Let the cheapest cells join a draft until it has k people; returns people, cost and work.
+    """Let the cheapest columns join draft d, first `seed`, until it has k people.
 
-    ``worth[n]`` weighs the growth of a draft that gains ``n`` people by it. For a person who needs
-    a group anyway, only the price above the ``typical`` one counts. ``part`` is how often the last
-    cell gives no more than are needed.
+    ``growth_weight[n]``, shape (k + 1,), weighs the cost that the draft gains if it gains n people
+    with it. A person of a small class needs a draft anyway, so only the cost above `usual_cost`
+    counts. `split_odds` is how often the last class gives no more people than are needed.
+
+    Returns the people and the cost of the draft, and the work. There are fewer than k people if the
+    pool has no more. The cost is infinite if it would exceed `cost_limit`.
     """
-    people, keep, price, score, take = pool.people, pool.keep, pool.price, pool.score, pool.take
+    undivided = pool.undivided
+    reserved = pool.reserved
+    price = pool.price
+    score = pool.score
     for i in range(m):
-        take[g, i] = 0
-    _clear(space, pool, m, g)
-    count, cost, work, choice, n = 0, 0.0, 0, seed, people[seed]
+        pool.in_draft[d, i] = 0
+    _clear_hull(classes, pool, m, d)
+    people = 0
+    cost = 0.0
+    work = 0
+    choice = seed
+    n = undivided[seed]
     while True:
-        _extend(space, pool, m, g, choice)
-        take[g, choice] += n
-        people[choice] -= n
-        count += n
-        if count >= k:
-            return count, cost, work
-        _write_prices(space, pool, m, g)
+        _extend_hull(classes, pool, m, d, choice)
+        pool.in_draft[d, choice] += n
+        undivided[choice] -= n
+        people += n
+        if people >= k:
+            return people, cost, work
+        _write_prices(classes, pool, m, d)
         work += 6 + m // 2
-        need, best, choice = k - count, np.inf, 0
-        blind = _blind(state) if space.small < _FEW else np.uint64(0)
+        need = k - people
+        best = np.inf
+        choice = 0
+        skipped = _one_bit_in_eight(state) if classes.n_small < _FEW else np.uint64(0)
         while best == np.inf:
             for i in range(m):  # without branches, which would be mispredicted half of the time
-                n = min(people[i] - keep[i], need)
-                y = worth[n] * (price[i] - cost) + price[i] - (0.0 if keep[i] > 0 else typical)
-                score[i] = np.inf if n == 0 or (blind >> np.uint64(i & 63)) & np.uint64(1) else y
+                n = min(undivided[i] - reserved[i], need)
+                weighed = growth_weight[n] * (price[i] - cost) + price[i]
+                rating = weighed - (0.0 if reserved[i] > 0 else usual_cost)
+                is_skipped = (skipped >> np.uint64(i & 63)) & np.uint64(1)
+                score[i] = np.inf if n == 0 or is_skipped else rating
                 best = min(best, score[i])
-            if best == np.inf and blind == np.uint64(0):
-                return count, cost, work
-            blind = np.uint64(0)
+            if best == np.inf and skipped == np.uint64(0):
+                return people, cost, work
+            skipped = np.uint64(0)
         while score[choice] != best:
             choice += 1
-        n, cost = min(people[choice] - keep[choice], need), price[choice]
-        if keep[choice] == 0 and n < people[choice] and _chance(state) >= part:
-            n = people[choice]
-        if cost > most:
+        n = min(undivided[choice] - reserved[choice], need)
+        cost = price[choice]
+        if reserved[choice] == 0 and n < undivided[choice] and _chance(state) >= split_odds:
+            n = undivided[choice]
+        if cost > cost_limit:
             return k, np.inf, work
 
 
 @_inner
-def _join(space: PackedClasses, pool: GroupMembers, m: int, i: int, drafts: int) -> float:
-    """Add the rest of a cell to the draft whose cost grows least; returns by how much."""
-    least, g, cost = np.inf, 0, 0.0
-    for d in range(drafts):
-        _write_prices(space, pool, m, d)
+def _join(classes: PackedClasses, pool: GroupMembers, m: int, i: int, n_drafts: int) -> float:
+    """Add the rest of a column to the draft that loses least by it; return how much it loses."""
+    least_rise = np.inf
+    best_draft = 0
+    best_cost = 0.0
+    for d in range(n_drafts):
+        _write_prices(classes, pool, m, d)
         price = pool.price[i]
-        rise = pool.total[d] * (price - pool.cost[d]) + pool.people[i] * price
-        if rise < least:
-            least, g, cost = rise, d, price
-    _extend(space, pool, m, g, i)
-    pool.take[g, i] += pool.people[i]
-    pool.total[g] += pool.people[i]
-    pool.cost[g], pool.people[i] = cost, 0
-    return least
-
-
-# A draft's hull and what it costs.
-
-
-@_inner
-def _clear(space: PackedClasses, pool: GroupMembers, m: int, g: int) -> None:
-    for j in range(space.kind.size):
-        pool.low[g, j], pool.high[g, j] = np.inf if space.kind[j] == INTERVAL else 0.0, -np.inf
-        for i in range(m if space.kind[j] == NOMINAL else 0):
-            pool.known[g, j, i] = False
+        rise = pool.draft_people[d] * (price - pool.draft_cost[d]) + pool.undivided[i] * price
+        if rise < least_rise:
+            least_rise = rise
+            best_draft = d
+            best_cost = price
+    _extend_hull(classes, pool, m, best_draft, i)
+    pool.in_draft[best_draft, i] += pool.undivided[i]
+    pool.draft_people[best_draft] += pool.undivided[i]
+    pool.draft_cost[best_draft] = best_cost
+    pool.undivided[i] = 0
+    return least_rise
 
 
 @_inner
-def _extend(space: PackedClasses, pool: GroupMembers, m: int, g: int, i: int) -> None:
-    """Let cell ``i`` join draft ``g``."""
-    low, high = pool.low, pool.high
-    for j in range(space.kind.size):
-        y = pool.x[j, i]
-        if space.kind[j] == INTERVAL:
-            low[g, j], high[g, j] = min(low[g, j], y), max(high[g, j], y)
-        elif space.kind[j] == TREE:
-            low[g, j], high[g, j] = _cover(space, low[g, j] if high[g, j] > 0.0 else y, y), 1.0
-        elif not pool.known[g, j, i]:
-            low[g, j] += 1.0
-            for c in range(m):
-                pool.known[g, j, c] |= pool.x[j, c] == y
-
-
-@_inner
-def _write_prices(space: PackedClasses, pool: GroupMembers, m: int, g: int) -> None:
-    """Write the cost of draft ``g`` with each of the cells."""
-    x, price = pool.x, pool.price
-    for i in range(m):
-        price[i] = 0.0
-    for j in range(space.kind.size):
-        u, v, w, unit = pool.low[g, j], pool.high[g, j], space.weight[j], space.unit[j]
-        if space.kind[j] == INTERVAL:
-            for i in range(m):
-                price[i] += min(max(v, x[j, i]) - min(u, x[j, i]), w)
-        elif space.kind[j] == NOMINAL:
-            same, more = (unit * u if u > 1.0 else 0.0), (unit * (u + 1.0) if u > 0.0 else 0.0)
-            for i in range(m):
-                price[i] += same if pool.known[g, j, i] else more
-        else:
-            for i in range(m):
-                price[i] += space.node_cost[_cover(space, u if v > 0.0 else x[j, i], x[j, i])]
-
-
-@_inner
-def _cover(space: PackedClasses, above: float, leaf: float) -> int:
-    """Lowest node above (or at) a node that covers a leaf."""
-    node, place = int(above), space.first[int(leaf)]
-    while place < space.first[node] or place > space.last[node]:
-        node = space.parent[node]
-    return node
-
-
-@_inner
-def _has_room(groups: Groups, pool: GroupMembers, m: int, drafts: int) -> bool:
-    for g in range(drafts):
-        slots = 0
+def _fits(groups: Groups, pool: GroupMembers, m: int, n_drafts: int) -> bool:
+    """Return whether each draft has a slot per class, and each small class an entry per group."""
+    for d in range(n_drafts):
+        n_classes = 0
         for i in range(m):
-            slots += pool.take[g, i] > 0
-        if slots > groups.cell.shape[1]:
+            n_classes += pool.in_draft[d, i] > 0
+        if n_classes > groups.class_in_slot.shape[1]:
             return False
     for i in range(m):
-        homes = pool.elsewhere[i]
-        for g in range(drafts):
-            homes += pool.take[g, i] > 0
-        if pool.keep[i] == 0 and homes > HOMES:
+        n_homes = pool.n_other_groups[i]
+        for d in range(n_drafts):
+            n_homes += pool.in_draft[d, i] > 0
+        if pool.reserved[i] == 0 and n_homes > HOMES:
             return False
     return True
 
 
 @_inner
-def _commit(groups: Groups, pool: GroupMembers, m: int, broken: int, drafts: int) -> None:  # noqa: C901 - a kernel
+def _replace(  # noqa: C901 - a kernel
+    groups: Groups, pool: GroupMembers, m: int, n_dissolved: int, n_drafts: int
+) -> None:
     """Replace the dissolved groups by the drafts."""
-    for b in range(broken):
-        g = pool.broken[b]
-        for s in range(groups.slots[g]):
+    for b in range(n_dissolved):
+        g = pool.dissolved[b]
+        for s in range(groups.n_classes[g]):
+            c = groups.class_in_slot[g, s]
             for h in range(HOMES):
-                if groups.home[groups.cell[g, s], h] == g:
-                    groups.home[groups.cell[g, s], h] = -1
-        groups.slots[g] = 0
-        groups.unused[groups.height[0]] = g
-        groups.height[0] += 1
-    for d in range(drafts):
-        groups.height[0] -= 1
-        g, s = groups.unused[groups.height[0]], 0
+                if groups.groups_of_class[c, h] == g:
+                    groups.groups_of_class[c, h] = -1
+        groups.n_classes[g] = 0
+        groups.free_numbers[groups.n_free[0]] = g
+        groups.n_free[0] += 1
+    for d in range(n_drafts):
+        groups.n_free[0] -= 1
+        g = groups.free_numbers[groups.n_free[0]]
+        s = 0
         for i in range(m):
-            if pool.take[d, i] > 0:
-                groups.cell[g, s], groups.people[g, s] = pool.cell[i], pool.take[d, i]
+            if pool.in_draft[d, i] > 0:
+                c = pool.class_of_column[i]
+                groups.class_in_slot[g, s] = c
+                groups.people_in_slot[g, s] = pool.in_draft[d, i]
                 s += 1
-                h = 0
-                while pool.keep[i] == 0 and groups.home[pool.cell[i], h] >= 0:
-                    h += 1
-                if pool.keep[i] == 0:
-                    groups.home[pool.cell[i], h] = g
-        groups.slots[g], groups.total[g], groups.cost[g] = s, pool.total[d], pool.cost[d]
+                if pool.reserved[i] == 0:
+                    h = 0
+                    while groups.groups_of_class[c, h] >= 0:
+                        h += 1
+                    groups.groups_of_class[c, h] = g
+        groups.n_classes[g] = s
+        groups.n_people[g] = pool.draft_people[d]
+        groups.cost[g] = pool.draft_cost[d]
     for i in range(m):
-        groups.free[pool.cell[i]] = pool.people[i]
+        groups.unmixed[pool.class_of_column[i]] = pool.undivided[i]
+
+
+# The hull of a draft, and what it costs.
+
+
+@_inner
+def _clear_hull(classes: PackedClasses, pool: GroupMembers, m: int, d: int) -> None:
+    """Let draft d have no class; m is the number of columns of the pool."""
+    for j in range(classes.kind.size):
+        pool.hull_low[d, j] = np.inf if classes.kind[j] == INTERVAL else 0.0
+        pool.hull_high[d, j] = -np.inf
+        if classes.kind[j] == NOMINAL:
+            for i in range(m):
+                pool.is_inside[d, j, i] = False
+
+
+@_inner
+def _extend_hull(classes: PackedClasses, pool: GroupMembers, m: int, d: int, i: int) -> None:
+    """Extend the hull of draft d to the class of column i."""
+    low = pool.hull_low
+    high = pool.hull_high
+    for j in range(classes.kind.size):
+        own = pool.coordinate[j, i]
+        if classes.kind[j] == INTERVAL:
+            low[d, j] = min(low[d, j], own)
+            high[d, j] = max(high[d, j], own)
+        elif classes.kind[j] == TREE:
+            below = low[d, j] if high[d, j] > 0.0 else own
+            low[d, j] = _covering_node(classes, below, own)
+            high[d, j] = 1.0
+        elif not pool.is_inside[d, j, i]:
+            low[d, j] += 1.0
+            for other in range(m):
+                pool.is_inside[d, j, other] |= pool.coordinate[j, other] == own
+
+
+@_inner
+def _write_prices(classes: PackedClasses, pool: GroupMembers, m: int, d: int) -> None:
+    """Write into ``pool.price`` the cost of the hull of draft d with each of m columns."""
+    x = pool.coordinate
+    price = pool.price
+    for i in range(m):
+        price[i] = 0.0
+    for j in range(classes.kind.size):
+        low = pool.hull_low[d, j]
+        high = pool.hull_high[d, j]
+        if classes.kind[j] == INTERVAL:
+            weight = classes.weight[j]
+            for i in range(m):
+                width = max(high, x[j, i]) - min(low, x[j, i])
+                price[i] += min(width, weight)
+        elif classes.kind[j] == NOMINAL:
+            value_cost = classes.value_cost[j]
+            with_old = value_cost * low if low > 1.0 else 0.0
+            with_new = value_cost * (low + 1.0) if low > 0.0 else 0.0
+            for i in range(m):
+                price[i] += with_old if pool.is_inside[d, j, i] else with_new
+        else:
+            for i in range(m):
+                below = low if high > 0.0 else x[j, i]
+                price[i] += classes.node_cost[_covering_node(classes, below, x[j, i])]
+
+
+@_inner
+def _covering_node(classes: PackedClasses, below: float, leaf: float) -> int:
+    """Return the lowest node that covers a node and a leaf, which is given by its own node."""
+    node = int(below)
+    code = classes.first_leaf[int(leaf)]
+    while code < classes.first_leaf[node] or code > classes.last_leaf[node]:
+        node = classes.parent[node]
+    return node
+
+
+# Random numbers.
 
 
 @_inner
 def _chance(state: NDArray[np.uint64]) -> float:
-    """Next number of a xorshift generator, in [0, 1)."""
+    """Return the next number of a xorshift generator, in [0, 1)."""
     s = state[0]
     s ^= s << np.uint64(13)
     s ^= s >> np.uint64(7)
@@ -475,55 +687,391 @@ def _chance(state: NDArray[np.uint64]) -> float:
 
 
 @_inner
-def _blind(state: NDArray[np.uint64]) -> Any:
-    """Draw a word with one bit in eight set, on average."""
+def _one_bit_in_eight(state: NDArray[np.uint64]) -> Any:
+    """Return a random word, uint64, with one bit in eight set on average."""
     _chance(state)
     s = state[0]
     return s & (s >> np.uint64(21) | s << np.uint64(43)) & (s >> np.uint64(42) | s << np.uint64(22))
 
 
-# Outside of the search: costs of the first groups, and cells of nobody joining groups.
+# Outside of the search: costs of the first groups, and groups for empty classes.
 
 
 @_inner
 def _cost(
-    space: PackedClasses, groups: Groups, pool: GroupMembers, g: int, c: int, k: int
+    classes: PackedClasses, groups: Groups, pool: GroupMembers, g: int, c: int, k: int
 ) -> float:
-    """Cost of a group (of none, if ``g`` is -1) with one more cell (with none, if ``c`` is -1)."""
-    m = 0 * _ONE
-    for s in range(groups.slots[g] if g >= 0 else 0):
-        m = _enlist(space, groups, pool, m, groups.cell[g, s], 0 * _ONE, k)
+    """Return the cost of a mixed group with class c, or as it is if c is `_NO_CLASS`.
+
+    The pool is used, and left as it has to be between two steps.
+    """
+    m = _ZERO
+    for s in range(groups.n_classes[g]):
+        m = _enlist(classes, groups, pool, m, groups.class_in_slot[g, s], _ZERO, k)
     if c >= 0:
-        m = _enlist(space, groups, pool, m, c, 0 * _ONE, k)
-    _clear(space, pool, m, 0 * _ONE)
-    pool.total[0], pool.cost[0] = 0, 0.0
+        m = _enlist(classes, groups, pool, m, c, _ZERO, k)
+    _clear_hull(classes, pool, m, _ZERO)
+    pool.draft_people[0] = 0
+    pool.draft_cost[0] = 0.0
     for i in range(m):
-        _join(space, pool, m, i, _ONE)
-        pool.local[pool.cell[i]] = -1
-    return float(pool.cost[0])
+        _join(classes, pool, m, i, _ONE)
+        pool.column_of_class[pool.class_of_column[i]] = -1
+    return float(pool.draft_cost[0])
 
 
 @_entry
 def seats(
-    space: PackedClasses, groups: Groups, pool: GroupMembers, k: int, start: int, choice: Ints
+    classes: PackedClasses,
+    groups: Groups,
+    pool: GroupMembers,
+    k: int,
+    first_empty: int,
+    group_of_empty: Ints,
 ) -> None:
-    """Write, for each cell from ``start`` on, the near group whose cost per person grows least if
-    it joins.
+    """Choose a near group for each empty class; `seats_in_python` says the same.
+
+    It is the group that loses least by it. An unmixed group counts as if it lost nothing.
+
+    Writes into ``group_of_empty``, shape (n_empty,), the group of class ``first_empty + e``: the
+    number of a mixed group, or ``n_numbers + c`` for the unmixed group of class c.
     """
-    for c in range(start, space.x.shape[0]):
-        least = np.inf
-        for r in range(space.near.shape[1] + space.rich.shape[1]):
-            other = np.int64(
-                space.near[c, r]
-                if r < space.near.shape[1]
-                else space.rich[c, r - space.near.shape[1]]
-            )
-            for h in range(HOMES if other >= 0 else 0):
-                g, rise = groups.home[other, h], np.inf
+    n_near_small = classes.near_small.shape[1]
+    for c in range(first_empty, classes.coordinate.shape[0]):
+        least_rise = np.inf
+        for rank in range(n_near_small + classes.near_large.shape[1]):
+            if rank < n_near_small:
+                other = np.int64(classes.near_small[c, rank])
+            else:
+                other = np.int64(classes.near_large[c, rank - n_near_small])
+            if other < 0:
+                continue
+            for h in range(HOMES):
+                g = groups.groups_of_class[other, h]
+                rise = np.inf
                 if g >= 0:
-                    rise = groups.total[g] * (_cost(space, groups, pool, g, c, k) - groups.cost[g])
-                elif h == 0 and groups.free[other] > 0:
-                    g = groups.slots.size + other
-                    rise = groups.free[other] * _cost(space, groups, pool, -_ONE, c, k)
-                if rise < least:
-                    least, choice[c - start] = rise, g
+                    cost = _cost(classes, groups, pool, g, c, k)
+                    rise = groups.n_people[g] * (cost - groups.cost[g])
+                elif h == 0 and groups.unmixed[other] > 0:
+                    g = groups.n_classes.size + other
+                    rise = 0.0
+                if rise < least_rise:
+                    least_rise = rise
+                    group_of_empty[c - first_empty] = g
+
+
+# What the kernels compute, in plain Python: for readers, and for the tests.
+
+
+def hull_cost(classes: PackedClasses, members: Iterable[int]) -> float:
+    """Return the cost of the hull of some classes, which each person of their group loses."""
+    coordinates = classes.coordinate[list(members)]  # (n_members, n_axes)
+    cost = 0.0
+    for j, kind in enumerate(classes.kind):
+        if kind == INTERVAL:
+            cost += min(float(np.ptp(coordinates[:, j])), float(classes.weight[j]))
+        elif kind == NOMINAL:
+            n_values = len(np.unique(coordinates[:, j]))
+            if n_values > 1:
+                cost += float(classes.value_cost[j]) * n_values
+        else:
+            nodes = coordinates[:, j].astype(np.int64)
+            codes = classes.first_leaf[nodes]
+            node = nodes[0]
+            while codes.min() < classes.first_leaf[node] or codes.max() > classes.last_leaf[node]:
+                node = classes.parent[node]
+            cost += float(classes.node_cost[node])
+    return cost
+
+
+@dataclass
+class PlainGroups:
+    """`Groups` as dictionaries and lists."""
+
+    members: dict[int, dict[int, int]]  # of each mixed group, how many people of each class
+    groups_of_class: list[list[int]]
+    unmixed: list[int]
+    free_numbers: list[int]
+    max_classes: int  # of one group
+
+    @classmethod
+    def of(cls, groups: Groups) -> PlainGroups:
+        members = {}
+        for g, n_classes in enumerate(groups.n_classes.tolist()):
+            if n_classes > 0:
+                member_classes = groups.class_in_slot[g, :n_classes].tolist()
+                people = groups.people_in_slot[g, :n_classes].tolist()
+                members[g] = dict(zip(member_classes, people, strict=True))
+        return cls(
+            members=members,
+            groups_of_class=groups.groups_of_class.tolist(),
+            unmixed=groups.unmixed.tolist(),
+            free_numbers=groups.free_numbers[: groups.n_free[0]].tolist(),
+            max_classes=groups.class_in_slot.shape[1],
+        )
+
+    def loss(self, classes: PackedClasses, g: int) -> float:
+        """Return what the people of a group lose together."""
+        return sum(self.members[g].values()) * hull_cost(classes, self.members[g])
+
+
+@dataclass
+class PlainRandom:
+    """The random numbers of the kernels."""
+
+    state: int
+    _word: int = field(default=2**64 - 1, repr=False)
+
+    def chance(self) -> float:
+        self.state ^= self.state << 13 & self._word
+        self.state ^= self.state >> 7
+        self.state ^= self.state << 17 & self._word
+        return (self.state >> 11) / 2**53
+
+    def one_bit_in_eight(self) -> int:
+        self.chance()
+        once = self.state >> 21 | self.state << 43 & self._word
+        twice = self.state >> 42 | self.state << 22 & self._word
+        return self.state & once & twice
+
+
+@dataclass
+class PlainSearch:
+    """`improve`, with the arrays of `Groups` and `GroupMembers` as dictionaries and lists."""
+
+    classes: PackedClasses
+    groups: PlainGroups
+    k: int
+    room: int  # most classes in a pool
+    growth_weights: Floats
+    random: PlainRandom
+
+    def improve(self, done: int, until: int, work: int) -> int:
+        """Divide near groups anew until enough work is done; return the work that is done."""
+        groups = self.groups
+        losses = [groups.loss(self.classes, g) for g in sorted(groups.members)]
+        mean_cost = sum(losses) / len(losses)
+        while done < until:
+            dissolved, undivided = self._dissolve()
+            done += 10 + 2 * len(undivided)
+            old_cost = 0.0
+            for g in dissolved:
+                old_cost += groups.loss(self.classes, g)
+            if old_cost == 0:
+                continue
+            temperature = _HOT * (_COLD / _HOT) ** (done / work)
+            scale = math.sqrt(mean_cost * old_cost / len(dissolved))
+            limit = old_cost - temperature * scale * math.log(1 - self.random.chance())
+            drafts, spent = self._divide(undivided, old_cost, limit)
+            done += spent
+            if drafts and self._fits(dissolved, undivided, drafts):
+                self._replace(dissolved, undivided, drafts)
+        return done
+
+    def _dissolve(self) -> tuple[list[int], dict[int, int]]:
+        """Draw groups; return their numbers, and the people of each class of the pool."""
+        groups = self.groups
+        near_small = self.classes.near_small
+        n_wanted = 2 + int((_MAX_DISSOLVED - 1) * self.random.chance() ** 2)
+        skip_odds = 0.5 * self.random.chance()
+        seed = int(self.random.chance() * self.classes.n_small)
+        dissolved: list[int] = []
+        undivided: dict[int, int] = {}
+        for rank, c in enumerate([seed, *near_small[seed].tolist()]):
+            if c < 0 or len(dissolved) == n_wanted:
+                break
+            for g in groups.groups_of_class[c]:
+                if g < 0 or len(dissolved) == n_wanted:
+                    continue
+                if rank > 0 and self.random.chance() < skip_odds:
+                    continue
+                members = groups.members[g]
+                if g in dissolved or len(undivided) + len(members) + LENDERS > self.room:
+                    continue
+                dissolved.append(g)
+                for member, people in members.items():
+                    undivided.setdefault(member, groups.unmixed[member])
+                    undivided[member] += people
+        self._add_lenders(undivided)
+        return dissolved, undivided
+
+    def _add_lenders(self, undivided: dict[int, int]) -> None:
+        """Add large classes that are near those of the pool and have more than k people left."""
+        unmixed = self.groups.unmixed
+        members = list(undivided)
+        turn = int(self.random.chance() * len(members))
+        for nearest_large in self.classes.near_large.T:  # shape (n_classes,)
+            for i in range(len(members)):
+                c = int(nearest_large[members[(i + turn) % len(members)]])
+                has_room = len(undivided) < len(members) + LENDERS
+                if c >= 0 and has_room and c not in undivided and unmixed[c] > self.k:
+                    undivided[c] = unmixed[c]
+
+    def _divide(
+        self, undivided: dict[int, int], old_cost: float, limit: float
+    ) -> tuple[list[dict[int, int]], int]:
+        """Move people into drafts; return the people of each class of each draft, and the work."""
+        drafts: list[dict[int, int]] = []
+        spent = 0.0
+        work = 0
+        usual_cost = 2 * self.random.chance() * old_cost / max(1, self._n_left(undivided))
+        borrow_odds = self.random.chance()
+        weighting = int(self.random.chance() * len(self.growth_weights))
+        split_odds = self.random.chance()
+        pool = list(undivided)
+        while self._n_left(undivided) > 0 and len(drafts) < _MAX_DRAFTS:
+            is_needed = not drafts or self._n_left(undivided) >= self.k
+            if not is_needed and self.random.chance() >= borrow_odds:
+                break
+            seed = int(self.random.chance() * len(pool))
+            while undivided[pool[seed]] == 0 or self._is_large(pool[seed]):
+                seed = (seed + 1) % len(pool)
+            draft, tried = self._grow(
+                undivided,
+                pool[seed],
+                self.growth_weights[weighting],
+                usual_cost,
+                split_odds,
+                (limit - spent) / self.k,
+            )
+            work += tried
+            if draft is None:
+                return [], work
+            if sum(draft.values()) < self.k:
+                for c, people in draft.items():
+                    undivided[c] += people
+                break
+            spent += sum(draft.values()) * hull_cost(self.classes, draft)
+            if spent > limit:
+                return [], work
+            drafts.append(draft)
+        left = [c for c, n in undivided.items() if n > 0 and not self._is_large(c)]
+        for c in left if drafts else []:
+            spent += self._join(undivided, c, drafts)
+            work += 2 * len(drafts)
+            if spent > limit:
+                return [], work
+        return drafts, work
+
+    def _grow(
+        self,
+        undivided: dict[int, int],
+        seed: int,
+        growth_weight: Floats,
+        usual_cost: float,
+        split_odds: float,
+        cost_limit: float,
+    ) -> tuple[dict[int, int] | None, int]:
+        """Return the people of each class of a draft, or None if it costs too much; and the work.
+
+        The draft has fewer than k people if the pool has no more.
+        """
+        draft: dict[int, int] = {}
+        cost = 0.0
+        work = 0
+        choice = seed
+        n = undivided[seed]
+        while True:
+            draft[choice] = draft.get(choice, 0) + n
+            undivided[choice] -= n
+            need = self.k - sum(draft.values())
+            if need <= 0:
+                return draft, work
+            work += 6 + len(undivided) // 2
+            skipped = 0
+            if self.classes.n_small < _FEW:
+                skipped = self.random.one_bit_in_eight()
+            gains: dict[int, int] = {}
+            prices: dict[int, float] = {}
+            ratings: dict[int, float] = {}
+            for c, people in undivided.items():
+                reserved = self.k if self._is_large(c) else 0
+                gains[c] = min(people - reserved, need)
+                prices[c] = hull_cost(self.classes, [*draft, c])
+                if gains[c] > 0:
+                    weighed = growth_weight[gains[c]] * (prices[c] - cost) + prices[c]
+                    ratings[c] = weighed if self._is_large(c) else weighed - usual_cost
+            if not ratings:
+                return draft, work
+            is_skipped = {c: skipped >> i % 64 & 1 for i, c in enumerate(undivided)}
+            candidates = [c for c in ratings if not is_skipped[c]] or list(ratings)
+            choice = min(candidates, key=ratings.__getitem__)
+            n = gains[choice]
+            cost = prices[choice]
+            if not self._is_large(choice) and n < undivided[choice]:
+                if self.random.chance() >= split_odds:
+                    n = undivided[choice]
+            if cost > cost_limit:
+                return None, work
+
+    def _join(self, undivided: dict[int, int], c: int, drafts: list[dict[int, int]]) -> float:
+        """Add the rest of a class to the draft that loses least by it; return how much."""
+        people = undivided[c]
+        rises = []
+        for draft in drafts:
+            cost = hull_cost(self.classes, draft)
+            price = hull_cost(self.classes, [*draft, c])
+            rises.append(sum(draft.values()) * (price - cost) + people * price)
+        best_draft = drafts[rises.index(min(rises))]
+        best_draft[c] = best_draft.get(c, 0) + people
+        undivided[c] = 0
+        return min(rises)
+
+    def _fits(
+        self, dissolved: list[int], undivided: dict[int, int], drafts: list[dict[int, int]]
+    ) -> bool:
+        """Return whether there are numbers, slots and entries for the drafts."""
+        if len(drafts) > len(self.groups.free_numbers) + len(dissolved):
+            return False
+        if max(map(len, drafts)) > self.groups.max_classes:
+            return False
+        for c in undivided:
+            n_homes = sum(c in draft for draft in drafts)
+            n_homes += sum(g >= 0 and g not in dissolved for g in self.groups.groups_of_class[c])
+            if n_homes > HOMES and not self._is_large(c):
+                return False
+        return True
+
+    def _replace(
+        self, dissolved: list[int], undivided: dict[int, int], drafts: list[dict[int, int]]
+    ) -> None:
+        groups = self.groups
+        for g in dissolved:
+            for c in groups.members.pop(g):
+                groups.groups_of_class[c] = [-1 if h == g else h for h in groups.groups_of_class[c]]
+            groups.free_numbers.append(g)
+        for draft in drafts:
+            g = groups.free_numbers.pop()
+            groups.members[g] = {c: draft[c] for c in undivided if c in draft}
+            for c in draft:
+                if not self._is_large(c):
+                    first_unused = groups.groups_of_class[c].index(-1)
+                    groups.groups_of_class[c][first_unused] = g
+        for c, people in undivided.items():
+            groups.unmixed[c] = people
+
+    def _is_large(self, c: int) -> bool:
+        return c >= self.classes.n_small
+
+    def _n_left(self, undivided: dict[int, int]) -> int:
+        return sum(people for c, people in undivided.items() if not self._is_large(c))
+
+
+def seats_in_python(
+    classes: PackedClasses, groups: PlainGroups, n_numbers: int, first_empty: int
+) -> list[int]:
+    """Return a near group for each empty class, numbered as in `seats`."""
+    chosen = []
+    for c in range(first_empty, len(classes.coordinate)):
+        rises: dict[int, float] = {}  # of each group that has people of a near class
+        for near in [*classes.near_small[c].tolist(), *classes.near_large[c].tolist()]:
+            if near < 0:
+                continue
+            if groups.unmixed[near] > 0:
+                rises[n_numbers + near] = 0.0
+            for g in groups.groups_of_class[near]:
+                if g >= 0:
+                    members = groups.members[g]
+                    more = hull_cost(classes, [*members, c]) - hull_cost(classes, members)
+                    rises[g] = sum(members.values()) * more
+        chosen.append(min(rises, key=rises.__getitem__))
+    return chosen

@@ -1,5 +1,18 @@
-"""A fixed partition of the people: who is released with which region, whatever is asked in whatever
-order.
+"""A fixed partition of the training rows: which region each row is released with.
+
+The partition is made before the first query and depends on the population, never on a query. The
+numbers in this package mean the following.
+
+* A *group* has a number from 0 to n_groups - 1. Group g is released with ``regions[g]``, and its
+  people belong to the eligibility class ``side_of_group[g]``.
+* ``group_of_row[i]`` is the group of training row i; -1 means that the row has no group, because it
+  is not eligible, or because its eligibility class has too few people for k, l or t.
+* There is no ``group_of_class``: the people of an equivalence class (people with equal
+  quasi-identifiers) may be divided among several groups. The people of one class who are in one
+  group are a *part* of the class. `ClassDivision` holds the parts of each class.
+* `Partition.group_of` returns the group of any record; -1 means that its eligibility class has no
+  group.
+* Classes are numbered by the rows of ``Population.cells``, if nothing else is said.
 """
 
 from __future__ import annotations
@@ -8,467 +21,60 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import CodeIndex, Domain
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Presentation
-from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
-from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, smallest
-from cfk_plugin.protection.axes import (
-    Axis,
-    AxisArrays,
-    CellIndex,
-    Codes,
-    Floats,
-    Ints,
-    longer,
-    region_of,
-)
-from cfk_plugin.protection.compiled import inner, jit
-
-Singles: TypeAlias = "NDArray[np.float32]"
-
-_COMPARED = 1 << 14  # most rows that are all compared
-_PAIRS_AT_ONCE = 1 << 18  # pairs of rows that are compared at once
-# that a quasi-identifier outside of a region adds: it is one more change, which no move takes back
-OUTSIDE = 0.1
-
-# Distance of a record to a region or cell: a number differs by what it is outside, divided by the
-# population's range; a category, a rank and a missing value by 0 inside, else 1. Distances are sums
-# over the quasi-identifiers.
+from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
+from cfk_plugin.protection.partition.neighbors import NearestCells
+from cfk_plugin.protection.partition.region_distance import RegionDistance
 
 
-class RegionDistance(HostOnly):
-    """HEOM distance of records to the nearest point of each region, and a little more for each
-    attribute outside.
+class ClassDivision(NamedTuple):
+    """How the equivalence classes of one eligibility class are divided into parts.
+
+    The parts of a class are runs of the sorted keyed numbers of its records. The fields are stored
+    under their names in a sealed catalogue.
     """
 
-    _refusal = PopulationError, "a {} holds values of training rows and refuses to be pickled"
-
-    def __init__(self, population: Population, regions: Sequence[Region]) -> None:
-        self._count = len(regions)
-        self._parts: list[tuple[Domain, NDArray[Any]]] = []
-        for name in population.schema.quasi_identifiers:
-            domain, parts = population.domains[name], [region[name] for region in regions]
-            if domain.is_numeric:
-                self._parts.append((domain, _ends(parts)))
-                continue
-            tables: dict[Part, Mask] = {part: domain.inside(part) for part in set(parts)}
-            outside = ~np.array([tables[part] for part in parts]).reshape(len(parts), domain.size)
-            self._parts.append((domain, outside.T))
-
-    def _counts(self) -> str:
-        return f"{self._count} regions"
-
-    def between(self, codes: Codes, numbers: Floats, regions: Ints) -> Floats:
-        """Return distances of shape (n, len(regions)); codes and numbers have shape (n,
-        n_quasi_identifiers).
-        """
-        total = np.zeros((len(codes), len(regions)))
-        for j, (domain, part) in enumerate(self._parts):
-            away = _outside(domain, codes[:, j], numbers[:, j], part[:, regions])
-            total += away + OUTSIDE * (away > 0)
-        return total
-
-    def n_outside(self, codes: Codes, numbers: Floats, regions: Ints) -> Ints:
-        """Return how many quasi-identifiers of each row are outside of each region; shapes as in
-        `between`.
-        """
-        total = np.zeros((len(codes), len(regions)), dtype=np.int64)
-        for j, (domain, part) in enumerate(self._parts):
-            total += _outside(domain, codes[:, j], numbers[:, j], part[:, regions]) > 0
-        return total
-
-
-def _ends(parts: Sequence[Part]) -> Floats:
-    """Return first and last number of each range (inf and -inf if there is none), and 1 if missing
-    is inside.
-    """
-    ranges = [
-        part if isinstance(part, Interval) else Interval(None, None, missing=False)
-        for part in parts
-    ]
-    low = [np.inf if part.low is None else to_number(part.low) for part in ranges]
-    high = [-np.inf if part.high is None else to_number(part.high) for part in ranges]
-    return np.array([low, high, [float(part.missing) for part in ranges]])
-
-
-def _outside(domain: Domain, codes: Codes, numbers: Floats, parts: NDArray[Any]) -> Floats:
-    """Return how far each value is outside of each part, shape (n, parts)."""
-    if not domain.is_numeric:
-        return np.where(codes[:, None] < 0, 1.0, parts[codes.clip(min=0)])  # nobody has it
-    (low, high, missing), number = parts, domain.numbers_of(codes, numbers)[:, None]
-    with np.errstate(invalid="ignore"):
-        away = np.maximum(0, np.maximum(low - number, number - high)) / (domain.width or np.inf)
-    away = np.where(low > high, 1.0, np.nan_to_num(away, nan=1.0, posinf=1.0))
-    is_missing = (codes == domain.missing_code) & domain.has_missing
-    return np.where(is_missing[:, None], 1 - missing, away)
-
-
-# Nearest rows: a tree over all attributes of the training rows, for distances that are sums over
-# attributes.
-
-
-class RowTree(NamedTuple):
-    """A k-d tree over rows: node ``t`` holds rows ``start[t]:stop[t]``; its children are
-    ``child[t]`` and the next.
-
-    Columns are numbers between 0 and 1, infinite where missing, and then codes of categories.
-    """
-
-    start: Ints
-    stop: Ints
-    child: Ints
-    low: NDArray[np.float32]
-    high: NDArray[np.float32]
-    rows: NDArray[np.float32]
-
-
-@inner
-def _away(low: Any, high: Any, t: int, place: Floats, numbers: int, limit: float) -> float:
-    """Least distance of a place to a box, or any number above the limit; a row is also a box."""
-    total = 0.0
-    for j in range(place.size):
-        below, above, x = low[t, j], high[t, j], place[j]
-        if j >= numbers:
-            total += 0.0 if below <= x <= above else 1.0
-        elif x == np.inf:
-            total += 0.0 if above == np.inf else 1.0
-        elif above == np.inf:
-            total += min(max(below - x, 0.0), 1.0)
-        else:
-            total += max(below - x, x - above, 0.0)
-        if total > limit:
-            return total
-    return total
-
-
-@inner
-def _insert(best: Floats, away: float) -> None:
-    """Insert a number among the least ones if it belongs there."""
-    at = best.size
-    while at > 0 and best[at - 1] > away:
-        if at < best.size:
-            best[at] = best[at - 1]
-        at -= 1
-    if at < best.size:
-        best[at] = away
-
-
-@jit
-def nearest_rows(
-    tree: RowTree, place: Floats, numbers: int, k: int, slack: float, exclude_same: bool
-) -> tuple[Ints, Floats, float]:
-    """Find all rows that can be among the k nearest, their distances, and the limit above which
-    they cannot.
-    """
-    best, found, apart, size = np.full(k, np.inf), np.empty(64, np.int64), np.empty(64), 0
-    todo, bound, top = np.empty(256, np.int64), np.empty(256), 1
-    todo[0], bound[0] = 0, 0.0
-    while top > 0:
-        top -= 1
-        t, limit = todo[top], best[k - 1] + slack
-        if bound[top] > limit:
-            continue
-        if tree.child[t] >= 0:
-            a = tree.child[t]
-            b, near = a + 1, _away(tree.low, tree.high, a, place, numbers, limit)
-            far = _away(tree.low, tree.high, b, place, numbers, limit)
-            if far < near:
-                a, b, near, far = b, a, far, near
-            if top + 2 > todo.size:
-                todo, bound = longer(todo), longer(bound)
-            todo[top], bound[top], todo[top + 1], bound[top + 1] = b, far, a, near
-            top += 2
-            continue
-        for i in range(tree.start[t], tree.stop[t]):
-            away = _away(tree.rows, tree.rows, i, place, numbers, best[k - 1] + slack)
-            if away > best[k - 1] + slack:
-                continue
-            if size == found.size:
-                found, apart = longer(found), longer(apart)
-            found[size], apart[size] = i, away
-            size += 1
-            if away > slack or not exclude_same:
-                _insert(best, away)
-    return found[:size], apart[:size], best[k - 1] + slack
-
-
-# Nearest rows with many features: where a tree would exclude few rows, all are scanned in single
-# precision.
-
-_ROWS_IN_CACHE = 4096  # rows whose sums stay in a core's cache
-
-
-@inner
-def _add_apart(total: Singles, row: Singles, x: Any, from_missing: Any) -> None:
-    for i in range(total.size):
-        away = abs(row[i] - x)
-        total[i] += from_missing if np.isnan(away) else away
-
-
-@inner
-def _add_present(total: Singles, row: Singles) -> None:
-    for i in range(total.size):
-        total[i] += np.float32(not np.isnan(row[i]))
-
-
-@inner
-def _add_other(total: Singles, row: Singles, x: Any) -> None:
-    for i in range(total.size):
-        total[i] += np.float32(row[i] != x)
-
-
-@inner
-def _within(total: Singles, limit: Any, at: Ints) -> int:
-    """Note which numbers are not above the limit, and return how many; blocks without any are
-    skipped quickly.
-    """
-    few = np.int32(0)
-    for i in range(total.size):
-        few += np.int32(total[i] <= limit)
-    found = 0
-    for i in range(total.size if few else 0):
-        if total[i] <= limit:
-            at[found] = i
-            found += 1
-    return found
-
-
-@jit
-def scan_rows(
-    rows: Singles,
-    cost: Singles,
-    places: Singles,
-    from_missing: Singles,
-    numbers: int,
-    slack: Floats,
-    rounding: float,
-) -> tuple[Ints, Ints]:
-    """Find all rows that can be nearest to some places, given that sums are exact up to slack and
-    rounding.
-
-    `rows` has a line for each feature: numbers, NaN where missing, then codes. A number at
-    ``places[i, j]`` is ``from_missing[i, j]`` away from a missing one; the cost of a row is added.
-    Returns place and row of each pair.
-    """
-    best, total, at = (
-        np.empty(len(places)),
-        np.empty(_ROWS_IN_CACHE, np.float32),
-        np.empty(_ROWS_IN_CACHE, np.int64),
-    )
-    who, found, size = np.empty(256, np.int64), np.empty(256, np.int64), 0
-    for start in range(0, cost.size, _ROWS_IN_CACHE):
-        stop = min(start + _ROWS_IN_CACHE, cost.size)
-        near = total[: stop - start]
-        for i in range(len(places)):
-            near[:] = cost[start:stop]
-            for j in range(len(rows)):
-                row, x = rows[j, start:stop], places[i, j]
-                if j >= numbers:
-                    _add_other(near, row, x)
-                elif np.isnan(x):
-                    _add_present(near, row)
-                else:
-                    _add_apart(near, row, x, from_missing[i, j])
-            if start == 0:
-                best[i] = near.min()
-            limit = np.float32(best[i] + abs(best[i]) * rounding + slack[i])
-            few = _within(near, limit, at)
-            for r in at[:few]:
-                if size == who.size:
-                    who, found = longer(who), longer(found)
-                who[size], found[size] = i, start + r
-                best[i] = min(best[i], near[r])
-                size += 1
-    return who[:size], found[:size]
-
-
-class Neighbors(HostOnly):
-    """Rows of codes, numbers first, and a search for the nearest, with results bit for bit as
-    `Heom.nearest`.
-
-    With many rows, a tree finds those that can be nearest, and only these are compared. `tokens`
-    has the hash in `HeomCodes` of each category's code.
-    """
-
-    def __init__(
-        self, heom: Heom, numeric: list[Domain], tokens: list[NDArray[np.uint64]], codes: Codes
-    ) -> None:
-        self.heom, self._numeric, self._tokens, self._codes = heom, numeric, tokens, codes
-        self._numbers = [np.append(domain.values, np.nan) for domain in numeric]
-        self._sorted = [(order, each[order]) for each in tokens for order in [np.argsort(each)]]
-
-    def __len__(self) -> int:
-        return len(self._codes)
-
-    def take(self, rows: Ints) -> HeomCodes:
-        numbers = np.empty((len(rows), len(self._numeric)), order="F")
-        tokens = np.empty((len(rows), len(self._tokens)), dtype=np.uint64, order="F")
-        for j, values in enumerate(self._numbers):
-            numbers[:, j] = values[self._codes[rows, j]]
-        for j, own in enumerate(self._tokens):
-            tokens[:, j] = own[self._codes[rows, len(self._numeric) + j]]
-        return HeomCodes(numbers, tokens)
-
-    def nearest(
-        self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False
-    ) -> tuple[Ints, Floats]:
-        """Like `Heom.nearest`, over all rows."""
-        if len(self) <= _COMPARED:
-            return self.heom.nearest(asked, self._all, k, exclude_same)
-        return self.search(asked, k, exclude_same=exclude_same)
-
-    def search(
-        self, asked: HeomCodes, k: int = 1, *, exclude_same: bool = False
-    ) -> tuple[Ints, Floats]:
-        """Do the same with the tree, however few rows there are."""
-        near = self._possible(asked, k, exclude_same)
-        rows = np.concatenate([*near, np.empty(0, dtype=np.int64)])
-        who = np.repeat(np.arange(len(near)), [*map(len, near)])
-        away = np.empty(len(rows))
-        for start in range(0, len(rows), _PAIRS_AT_ONCE):
-            some = slice(start, start + _PAIRS_AT_ONCE)
-            away[some] = self.heom.pairs(asked.take(who[some]), self.take(rows[some]))
-        if exclude_same:
-            away[away <= TIE] = np.inf
-        index, found = np.full((len(near), k), -1, dtype=np.int64), np.full((len(near), k), np.inf)
-        ends = np.cumsum([*map(len, near)])
-        for i, (own, end) in enumerate(zip(near, ends.tolist(), strict=True)):
-            order, values = smallest(away[None, end - len(own) : end], min(k, len(own)))
-            index[i, : order.size], found[i, : order.size] = (
-                np.where(order < 0, -1, own[order]),
-                values,
-            )
-        return index, found
-
-    def _possible(self, asked: HeomCodes, k: int, exclude_same: bool) -> list[Ints]:
-        """Return, for each row, all rows that can be among its k nearest, in order."""
-        near, numbers, (order, tree) = [], len(self._numeric), self._grown
-        for place in self._places(asked):
-            far = float(np.abs(place[:numbers][np.isfinite(place[:numbers])]).sum())
-            slack = 1e-6 * len(place) + 1e-12 * far  # rows are kept in single precision
-            rows, apart, limit = nearest_rows(tree, place, numbers, k, slack, exclude_same)
-            near.append(np.sort(order[rows[apart <= limit]]))
-        return near
-
-    @cached_property
-    def _all(self) -> HeomCodes:
-        return self.take(np.arange(len(self)))
-
-    @cached_property
-    def _grown(self) -> tuple[Ints, RowTree]:
-        """The rows in the tree's order, and the tree."""
-        axes = [Axis.interval(domain.positions, 1.0, missing=True) for domain in self._numeric]
-        axes += [Axis.nominal(len(each), 1.0, card=2) for each in self._tokens]
-        people = np.ones(len(self), dtype=np.int64)
-        _, tree, order = CellIndex.build(self._codes, people, AxisArrays.of(axes))
-
-        def placed(codes: Codes) -> NDArray[np.float32]:
-            places = codes.astype(np.float32)
-            for j, domain in enumerate(self._numeric):
-                places[:, j] = np.append(domain.positions, np.inf)[codes[:, j]]
-            return places
-
-        return order, RowTree(
-            tree.start,
-            tree.stop,
-            tree.child,
-            placed(tree.low),
-            placed(tree.high),
-            placed(tree.codes),
-        )
-
-    def _places(self, asked: HeomCodes) -> Floats:
-        """Return rows in the tree's form; -1 for a category that none of its rows has."""
-        places = np.full((len(asked), len(self._numeric) + len(self._tokens)), -1.0)
-        for j, domain in enumerate(self._numeric):
-            gaps = np.isnan(asked.numbers[:, j])
-            places[:, j] = np.where(gaps, np.inf, domain.place(asked.numbers[:, j]))
-        for j, (order, tokens) in enumerate(self._sorted):
-            at = np.searchsorted(tokens, asked.codes[:, j]).clip(max=len(order) - 1)
-            known = tokens[at] == asked.codes[:, j]
-            places[known, len(self._numeric) + j] = order[at[known]].astype(np.float32)
-        return places
-
-
-class NearestCells(HostOnly):
-    """Finds for every record the nearest of some cells; of equally near ones the first."""
-
-    _refusal = (
-        PopulationError,
-        "an index of equivalence classes refuses to be pickled; rebuild it instead",
-    )
-
-    def __init__(self, population: Population, cells: Codes) -> None:
-        domains = {name: population.domains[name] for name in population.schema.quasi_identifiers}
-        numeric = [name for name, domain in domains.items() if domain.is_numeric]
-        widths = {name: domains[name].width for name in numeric}
-        heom = Heom(numeric, [name for name in domains if name not in numeric], widths)
-        self._domains, self._index = list(domains.values()), CodeIndex(cells)
-        self._is_numeric = np.array([domain.is_numeric for domain in self._domains])
-        tokens = [
-            np.arange(domain.size, dtype=np.uint64)
-            for domain in self._domains
-            if not domain.is_numeric
-        ]
-        columns = np.argsort(~self._is_numeric, kind="stable")
-        self._cells = Neighbors(
-            heom, [domains[name] for name in numeric], tokens, cells[:, columns]
-        )
-
-    def _counts(self) -> str:
-        return f"{len(self._cells)} cells"
-
-    def find(self, codes: Codes, numbers: Floats) -> Ints:
-        """Return the cell of each record; codes and numbers have shape (n, n_quasi_identifiers)."""
-        found = self._index.find(codes)
-        if len(lost := np.flatnonzero(found < 0)):
-            nearest, _ = self._cells.nearest(self._coded(codes[lost], numbers[lost]))
-            found[lost] = nearest[:, 0].clip(min=0)  # a number may be infinitely far away in floats
-        return found
-
-    def _coded(self, codes: Codes, numbers: Floats) -> HeomCodes:
-        is_numeric = self._is_numeric
-        columns = [
-            self._domains[j].numbers_of(codes[:, j], numbers[:, j])
-            for j in np.flatnonzero(is_numeric)
-        ]
-        known = np.array(columns).reshape(len(columns), len(codes)).T
-        return HeomCodes(known, np.asfortranarray(codes[:, ~is_numeric], np.uint64))
-
-
-class Classes(NamedTuple):
-    """How equivalence classes are divided: class i, the population's cell ``cell[i]``, has the
-    parts from ``start[i]``.
-
-    Each part is a run of the sorted keyed numbers: those up to ``last`` belong to ``group``.
-    """
-
-    nearest: NearestCells
-    cell: Ints
-    start: Ints
-    group: Ints
+    nearest: NearestCells  # finds the class of a record, by its row in `cell`
+    cell: Ints  # shape (n_classes,); rows of `Population.cells`
+    start: Ints  # shape (n_classes + 1,); class i has the parts start[i] to start[i + 1] - 1
+    group: Ints  # shape (n_parts,); the group of each part
+    # shape (n_parts,); the last keyed number of each part. The last part of a class has all
+    # numbers above the part before it.
     last: NDArray[np.uint64]
+
+    @property
+    def cell_of_part(self) -> Ints:
+        """The class of each part as a row of `Population.cells`, shape (n_parts,)."""
+        return np.repeat(self.cell, np.diff(self.start))
 
 
 def by_group(group: Ints, values: Ints, count: int) -> list[Ints]:
+    """Return the values of each of `count` groups, in order; `group` has the group of each value.
+
+    Values of group -1 are left out.
+    """
     order = np.argsort(group, kind="stable")
     start = np.searchsorted(group[order], np.arange(count + 1))
-    return [values[order[a:b]] for a, b in pairwise(start)]
+    return [values[order[first:stop]] for first, stop in pairwise(start)]
 
 
 def regions_of(population: Population, group: Ints, cell: Ints, count: int) -> tuple[Region, ...]:
+    """Return the region of each of `count` groups: the hull of its equivalence classes.
+
+    Group and class are given for each row or part; those of group -1 are left out.
+    """
     return tuple(
-        region_of(population, population.cells[np.unique(c)]) for c in by_group(group, cell, count)
+        region_of(population, population.cells[np.unique(classes)])
+        for classes in by_group(group, cell, count)
     )
 
 
@@ -476,18 +82,20 @@ def regions_of(population: Population, group: Ints, cell: Ints, count: int) -> t
 class Partition(HostOnly):
     """Assigns training rows to groups; every member of a group is released with the group's region.
 
-    Groups depend on the population alone, never on a query: whoever reruns the protection for every
-    person is left with the whole group. It does not hide who among the members has the released
-    private values.
+    Groups depend on the population alone, never on a query: an adversary who reruns the protection
+    for every person is left with the whole group. The partition does not hide which members have
+    the released private values.
     """
 
     population: Population
-    # one per group; groups with the same region are one to an adversary
+    # shape (n_groups,); for an adversary, groups with the same region are one
     regions: tuple[Region, ...]
-    group_of_row: Ints  # of each training row; -1 for none
-    # of groups that must not be mixed: the predicted outcome if only eligible rows count
+    group_of_row: Ints  # shape (n_rows,); -1 for rows without a group
+    # shape (n_groups,); the eligibility class of each group's people, who are not mixed with those
+    # of others: the predicted outcome, if only eligible rows count
     side_of_group: Ints
-    classes: Mapping[int, Classes] | None = None  # by side, where they cannot be found from rows
+    # by eligibility class, where the divisions cannot be found from rows; see `divided`
+    classes: Mapping[int, ClassDivision] | None = None
 
     _refusal = (
         PopulationError,
@@ -503,25 +111,44 @@ class Partition(HostOnly):
         return f"{len(self.regions)} groups, {int((self.group_of_row >= 0).sum())} rows"
 
     def group_of(self, codes: Codes, numbers: Floats, eligibility: Ints) -> Ints:
-        """Return the group whose region each counterfactual is released with."""
-        found = np.full(len(codes), -1, dtype=np.int64)
-        for side, classes in self.divided.items():
-            at = np.flatnonzero(eligibility == side)
-            if not len(at):
+        """Return the group whose region each counterfactual is released with; -1 for no group.
+
+        A counterfactual gets a group of the nearest equivalence class with its eligibility. If this
+        class is divided, its keyed number draws one of the groups, about as often as people of the
+        class are in each, so that an adversary without the key cannot tell which one.
+
+        Parameters
+        ----------
+        codes, numbers : shape (n, n_features)
+            The counterfactuals.
+        eligibility : shape (n,)
+            The eligibility class of each.
+
+        Returns
+        -------
+        shape (n,)
+        """
+        group = np.full(len(codes), -1, dtype=np.int64)
+        quasi = self.population.schema.quasi_positions
+        for eligibility_class, division in self.divided.items():
+            rows = np.flatnonzero(eligibility == eligibility_class)
+            if not len(rows):
                 continue
-            quasi = self.population.schema.quasi_positions
-            cell = classes.nearest.find(codes[at][:, quasi], numbers[at][:, quasi])
-            start, end = classes.start[cell], classes.start[cell + 1]
-            found[at] = classes.group[start]
-            shared = np.flatnonzero(end - start > 1)
-            if len(shared):
-                number = self.population.keyed_order(codes[at[shared]], numbers[at[shared]])
-                for i, drawn in zip(shared.tolist(), number, strict=True):
-                    part = slice(start[i], end[i])
-                    found[at[i]] = classes.group[part][
-                        np.searchsorted(classes.last[part][:-1], drawn)
-                    ]
-        return found
+            index = division.nearest.find(codes[rows][:, quasi], numbers[rows][:, quasi])
+            first_part = division.start[index]
+            next_part = division.start[index + 1]
+            group[rows] = division.group[first_part]
+            divided = np.flatnonzero(next_part - first_part > 1)
+            if not len(divided):
+                continue
+            keyed_numbers = self.population.keyed_order(
+                codes[rows[divided]], numbers[rows[divided]]
+            )
+            for i, keyed_number in zip(divided.tolist(), keyed_numbers, strict=True):
+                parts = slice(first_part[i], next_part[i])
+                part = np.searchsorted(division.last[parts][:-1], keyed_number)
+                group[rows[i]] = division.group[parts][part]
+        return group
 
     @cached_property
     def presentation(self) -> Presentation:
@@ -532,135 +159,184 @@ class Partition(HostOnly):
         )
 
     def rows_mapped_to(self, region: Region) -> Ints:
-        """Return the training rows that are released with a region; none for one that the partition
-        lacks.
+        """Return the training rows that are released with a region, in order.
+
+        There are none for a region that the partition lacks.
         """
-        return self._rows_of.get(region, np.empty(0, dtype=np.int64))
+        return self._rows_of_region.get(region, np.empty(0, dtype=np.int64))
 
     @cached_property
     def distance(self) -> RegionDistance:
         return RegionDistance(self.population, self.regions)
 
     @cached_property
-    def divided(self) -> Mapping[int, Classes]:
-        """The equivalence classes of each side, and how they are divided."""
+    def divided(self) -> Mapping[int, ClassDivision]:
+        """How the equivalence classes of each eligibility class are divided."""
         if self.classes is not None:
             return self.classes
         grouped = np.flatnonzero(self.group_of_row >= 0)
-        side = self.side_of_group[self.group_of_row[grouped]]
-        return {int(s): self._divide(grouped[side == s]) for s in np.unique(side)}
+        eligibility = self.side_of_group[self.group_of_row[grouped]]
+        return {
+            int(eligibility_class): self._division(grouped[eligibility == eligibility_class])
+            for eligibility_class in np.unique(eligibility)
+        }
 
     @property
     def parts(self) -> tuple[Ints, Ints]:
-        """Group and cell of each part of a class."""
-        classes = list(self.divided.values())
-        cell = [np.repeat(c.cell, np.diff(c.start)) for c in classes]
+        """Group and class of each part, for all eligibility classes; shape (n_parts,) each."""
         none = np.empty(0, dtype=np.int64)
-        return np.concatenate([none, *(c.group for c in classes)]), np.concatenate([none, *cell])
+        divisions = self.divided.values()
+        group = np.concatenate([none, *(division.group for division in divisions)])
+        cell = np.concatenate([none, *(division.cell_of_part for division in divisions)])
+        return group, cell
 
-    def _divide(self, rows: Ints) -> Classes:
-        population, group = self.population, self.group_of_row[rows]
-        cells, cell = np.unique(population.cell_of(rows), return_inverse=True)
-        pairs = np.unique(np.column_stack([cell, group]), axis=0)
-        divided = np.flatnonzero(np.isin(cell, pairs[1:][np.diff(pairs[:, 0]) == 0, 0]))
-        number = np.zeros(len(rows), dtype=np.uint64)
-        number[divided] = population.keyed_numbers(rows[divided])
-        line = np.lexsort((number, cell))
-        cell, group, number = cell[line], group[line], number[line]
-        # of each part
-        last = np.flatnonzero((np.diff(cell, append=-1) != 0) | (np.diff(group, append=-1) != 0))
-        start = np.searchsorted(cell[last], np.arange(len(cells) + 1))
-        return Classes(
-            NearestCells(population, population.cells[cells]),
-            cells,
-            start,
-            group[last],
-            number[last],
+    def _division(self, rows: Ints) -> ClassDivision:
+        """Find from the rows of one eligibility class how its equivalence classes are divided."""
+        population = self.population
+        group = self.group_of_row[rows]
+        cells, class_of_row = np.unique(population.cell_of(rows), return_inverse=True)
+        pairs = np.unique(np.column_stack([class_of_row, group]), axis=0)
+        is_repeated = np.diff(pairs[:, 0]) == 0
+        divided_classes = pairs[1:][is_repeated, 0]
+        # Keyed numbers take time, and only the rows of divided classes need them.
+        is_divided = np.isin(class_of_row, divided_classes)
+        keyed_numbers = np.zeros(len(rows), dtype=np.uint64)
+        keyed_numbers[is_divided] = population.keyed_numbers(rows[is_divided])
+        order = np.lexsort((keyed_numbers, class_of_row))
+        class_of_row = class_of_row[order]
+        group = group[order]
+        is_class_end = np.diff(class_of_row, append=-1) != 0
+        is_group_end = np.diff(group, append=-1) != 0
+        part_end = np.flatnonzero(is_class_end | is_group_end)
+        return ClassDivision(
+            nearest=NearestCells(population, population.cells[cells]),
+            cell=cells,
+            start=np.searchsorted(class_of_row[part_end], np.arange(len(cells) + 1)),
+            group=group[part_end],
+            last=keyed_numbers[order][part_end],
         )
 
     @cached_property
-    def _rows_of(self) -> dict[Region, Ints]:
-        rows: dict[Region, list[Ints]] = {}
-        members = by_group(self.group_of_row, np.arange(len(self.group_of_row)), len(self.regions))
-        for region, own in zip(self.regions, members, strict=True):
-            rows.setdefault(region, []).append(own)
-        return {region: np.sort(np.concatenate(parts)) for region, parts in rows.items()}
+    def _rows_of_region(self) -> dict[Region, Ints]:
+        n_groups = len(self.regions)
+        members = by_group(self.group_of_row, np.arange(len(self.group_of_row)), n_groups)
+        rows_of_groups: dict[Region, list[Ints]] = {}  # several groups may have one region
+        for region, rows in zip(self.regions, members, strict=True):
+            rows_of_groups.setdefault(region, []).append(rows)
+        return {region: np.sort(np.concatenate(rows)) for region, rows in rows_of_groups.items()}
 
+
+# Sealing: a partition as arrays of numbers, without rows.
 
 _SIDES = "partition.sides"
 
 
 def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
-    """Return a partition as arrays of numbers, without rows: for each side its classes, and the
-    people of each part.
+    """Return a partition as arrays of numbers, without rows, for a sealed catalogue.
+
+    These are ``partition.sides``, which is ``side_of_group``, and for each eligibility class e the
+    arrays ``partition.e.NAME`` of its `ClassDivision`, with the counted people of each part as
+    ``people``.
+    """
+    arrays: dict[str, NDArray[Any]] = {_SIDES: partition.side_of_group}
+    for eligibility_class, division in partition.divided.items():
+        prefix = f"partition.{eligibility_class}"
+        arrays[f"{prefix}.cell"] = division.cell
+        arrays[f"{prefix}.start"] = division.start
+        arrays[f"{prefix}.group"] = division.group
+        arrays[f"{prefix}.last"] = division.last
+        arrays[f"{prefix}.people"] = _people_of_parts(partition, division)
+    return arrays
+
+
+def _people_of_parts(partition: Partition, division: ClassDivision) -> Ints:
+    """Return how many people are counted in each part, shape (n_parts,).
+
+    If a class has two parts of one group, the first gets the people of both.
     """
     population = partition.population
-    counted = np.zeros(population.n_rows, dtype=np.int64)
-    counted[population.counted_rows] = 1
-    arrays: dict[str, NDArray[Any]] = {_SIDES: partition.side_of_group}
-    for side, classes in partition.divided.items():
-        rows = np.flatnonzero(np.isin(partition.group_of_row, classes.group))
-        span = int(classes.group.max()) + 1
-        # If a class has two parts of one group, the first gets the people of both.
-        part = np.repeat(classes.cell, np.diff(classes.start)) * span + classes.group
-        keys, first = np.unique(part, return_index=True)
-        at = np.searchsorted(keys, population.cell_of(rows) * span + partition.group_of_row[rows])
-        people = np.zeros(len(part), dtype=np.int64)
-        np.add.at(people, first[at], counted[rows])
-        named = {
-            "cell": classes.cell,
-            "start": classes.start,
-            "group": classes.group,
-            "last": classes.last,
-        }
-        arrays |= {
-            f"partition.{side}.{name}": array for name, array in {**named, "people": people}.items()
-        }
-    return arrays
+    is_counted = np.zeros(population.n_rows, dtype=np.int64)
+    is_counted[population.counted_rows] = 1
+    rows = np.flatnonzero(np.isin(partition.group_of_row, division.group))
+    n_numbers = int(division.group.max()) + 1
+    # a number for each pair of a class and a group
+    pair_of_part = division.cell_of_part * n_numbers + division.group
+    pair_of_row = population.cell_of(rows) * n_numbers + partition.group_of_row[rows]
+    pairs, first_part = np.unique(pair_of_part, return_index=True)
+    part_of_row = first_part[np.searchsorted(pairs, pair_of_row)]
+    people = np.zeros(len(pair_of_part), dtype=np.int64)
+    np.add.at(people, part_of_row, is_counted[rows])
+    return people
 
 
 def partition_from_arrays(
     population: Population, arrays: Mapping[str, NDArray[Any]]
 ) -> Partition | None:
-    """Return the partition of `partition_to_arrays` on a population without rows; None if none was
-    sealed.
+    """Return the partition of `partition_to_arrays` on a population without rows.
+
+    It is None if no partition was sealed. The population has one row for each counted person of a
+    class; which of them is in which group makes no difference.
     """
     if _SIDES not in arrays:
         return None
-    eligibility = arrays[_SIDES]
-    divided: dict[int, Classes] = {}
+    eligibility_of_group = arrays[_SIDES]
+    divisions: dict[int, ClassDivision] = {}
     group_of_row = np.full(population.n_rows, -1, dtype=np.int64)
-    next_row = np.concatenate([[0], np.cumsum(population.cell_people)[:-1]])
-    for side in np.unique(eligibility).tolist():
-        cell, start, group, last, people = (
-            arrays[f"partition.{side}.{name}"]
-            for name in ("cell", "start", "group", "last", "people")
+    next_row = np.concatenate([[0], np.cumsum(population.cell_people)[:-1]])  # of each class
+    for eligibility_class in np.unique(eligibility_of_group).tolist():
+        prefix = f"partition.{eligibility_class}"
+        cell = arrays[f"{prefix}.cell"]
+        division = ClassDivision(
+            nearest=NearestCells(population, population.cells[cell]),
+            cell=cell,
+            start=arrays[f"{prefix}.start"],
+            group=arrays[f"{prefix}.group"],
+            last=arrays[f"{prefix}.last"],
         )
-        divided[side] = Classes(
-            NearestCells(population, population.cells[cell]), cell, start, group, last
-        )
-        of_part = np.repeat(cell, np.diff(start))
-        for at, number, to in zip(of_part.tolist(), people.tolist(), group.tolist(), strict=True):
-            group_of_row[next_row[at] : next_row[at] + number] = to
-            next_row[at] += number
-    partition = Partition(population, (), group_of_row, eligibility, divided)
-    return replace(partition, regions=regions_of(population, *partition.parts, len(eligibility)))
+        divisions[eligibility_class] = division
+        people_of_part = arrays[f"{prefix}.people"].tolist()
+        groups = division.group.tolist()
+        parts = zip(division.cell_of_part.tolist(), groups, people_of_part, strict=True)
+        for class_of_part, group, people in parts:
+            first = next_row[class_of_part]
+            group_of_row[first : first + people] = group
+            next_row[class_of_part] += people
+    unnamed = Partition(
+        population=population,
+        regions=(),
+        group_of_row=group_of_row,
+        side_of_group=eligibility_of_group,
+        classes=divisions,
+    )
+    group_of_part, cell_of_part = unnamed.parts
+    n_groups = len(eligibility_of_group)
+    return replace(unnamed, regions=regions_of(population, group_of_part, cell_of_part, n_groups))
 
 
 @dataclass(slots=True)
 class ReciprocalProtector:
-    """Looks up the group of a counterfactual in a fixed partition; asks no model, and gives no
-    bound on the loss.
+    """Looks up the group of a counterfactual in a fixed partition.
+
+    It asks no model, and gives no bound on the loss.
     """
 
     partition: Partition
     name: str = "reciprocal"
 
     def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
-        """Return the region of each counterfactual's group; none where its side has too few
-        people.
+        """Return the region of each counterfactual's group.
+
+        There is none if its eligibility class has too few people.
         """
-        groups = [-1] * len(request.codes) if request.groups is None else request.groups.tolist()
+        n_counterfactuals = len(request.codes)
+        if request.groups is None:
+            groups = [-1] * n_counterfactuals
+        else:
+            groups = request.groups.tolist()
         if request.progress is not None:
-            request.progress(len(groups), len(groups))
-        return [Proposal(None if g < 0 else self.partition.regions[g]) for g in groups]
+            request.progress(n_counterfactuals, n_counterfactuals)
+        return [self._proposal(group) for group in groups]
+
+    def _proposal(self, group: int) -> Proposal:
+        region = None if group < 0 else self.partition.regions[group]
+        return Proposal(region)
