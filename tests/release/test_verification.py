@@ -16,6 +16,8 @@ from scipy.stats import binomtest
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.data.combinations import Grid
+from cfk_plugin.data.constraints import Constraints, rules_of
+from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.sealing import SealedRegion
@@ -40,6 +42,7 @@ from cfk_plugin.release.verification import (
     Verdict,
     Verifier,
     advises_something,
+    ask_about,
     has_its_people_inside,
     has_k_people,
     is_l_diverse,
@@ -468,6 +471,76 @@ def test_of_a_sealed_region_floors_count_where_the_model_proves_them() -> None:
     assert SealedPeople(sealed._replace(people=3)).n_mapped == 3  # never more than there are
 
 
+def test_people_who_count_are_sealed_remaining_mapped_or_all_inside() -> None:
+    remaining = left([0, 1, 2], [0, 2])
+    sealed = SealedRegion(people=9, floor=4, held=(np.array([[0, 0]]),), entries=frozenset())
+    settings = policy()
+
+    alone = Verifier(POPULATION, settings)
+    assert rows_of(alone.people_of(YOUNG, None)) == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
+    assert rows_of(alone.people_of(YOUNG, remaining)) == ([0, 1, 2], [0, 2])
+
+    groups = Verifier(POPULATION, settings, **mapped(1, 3))
+    assert rows_of(groups.people_of(YOUNG, None)) == ([0, 1, 2, 3, 4], [1, 3])
+    assert rows_of(groups.people_of(YOUNG, remaining)) == ([0, 1, 2], [0, 2])
+
+    without_rows = Verifier(POPULATION, settings, sealed={YOUNG: sealed}.get, **mapped(1, 3))
+    for known in (None, remaining):
+        people = without_rows.people_of(YOUNG, known)
+        assert isinstance(people, SealedPeople)
+        assert people.sealed is sealed
+    assert without_rows.people_of(region_of(21, "A"), None) is None
+
+
+def rows_of(people: Any) -> tuple[list[int], list[int]]:
+    return people.inside.tolist(), people.mapped.tolist()
+
+
+def test_a_region_that_was_not_sealed_is_refused() -> None:
+    given = {"sealed": {}.get, **mapped(0, 1, 3)}
+    assert refusal(YOUNG, **GROUPS, given=given) == ("verification_failed", None)
+
+
+# --- what the model will be asked -----------------------------------------------------------------
+
+
+def test_what_is_asked_about_a_groups_region_is_foreseen() -> None:
+    verifier = Verifier(POPULATION, policy(k=2), **mapped(0, 1, 3))
+    everything = [[age, city] for age in range(4) for city in (0, 1)]  # 20 to 23, A and B
+    assert verifier.foreseen(YOUNG).tolist() == everything
+    sampled = Verifier(POPULATION, policy(k=2), **mapped(0, 1, 3))
+    sampled.cell_budget = 7
+    sampled.samples = 3
+    foreseen = sampled.foreseen(YOUNG).tolist()
+    assert foreseen[3:] == [[0, 0], [1, 0], [0, 0], [2, 1], [3, 1]]  # those of the people inside
+    assert all(pair in everything for pair in foreseen[:3])
+
+
+def test_nothing_is_foreseen_of_a_refused_region_or_where_values_are_generalized() -> None:
+    refused = Verifier(POPULATION, policy(k=3), **mapped(0, 1, 3))
+    assert refused.foreseen(YOUNG).shape == (0, 2)
+    binned = Verifier(POPULATION, policy(k=2, private_values="bins"), **mapped(0, 1, 3))
+    assert binned.foreseen(YOUNG).shape == (0, 2)
+
+
+def test_without_questions_the_model_is_not_asked() -> None:
+    no_model: Any = None
+    assert [*ask_about(no_model, [], reuse=True)] == []
+
+
+# --- what a person can change ---------------------------------------------------------------------
+
+
+def test_where_nothing_is_certified_the_model_is_not_asked() -> None:
+    encoded = encode(OWN[["age", "city", "pay", "job"]], POPULATION.encoder)
+    constraints = Constraints(encoded, rules_of(POPULATION.encoder, ["age"]), max_changes=0)
+    verdict = Withheld(-1, "l_diversity")
+    not_asked: Any = None
+    verifier = Verifier(POPULATION, policy())
+    assert verifier.hold_to(constraints, encoded, [verdict], not_asked, not_asked) == [verdict]
+    assert verifier.hold_to_few_changes(constraints, encoded, [verdict]) == [verdict]
+
+
 # --- what is remembered ---------------------------------------------------------------------------
 
 
@@ -496,6 +569,7 @@ def test_recounts_are_forgotten_when_one_more_does_not_fit(monkeypatch: pytest.M
     first = recounted(6)
     cache.add(region_of(21, "A"), first)
     cache.add(region_of(22, "A"), recounted(4))
+    assert repr(cache) == "RecountCache(2 regions, 10 rows and combinations)"
     assert cache.get(region_of(21, "A")) is first
     cache.add(region_of(23, "A"), Withheld(-1, "l_diversity"))  # one more row or combination
     assert cache.get(region_of(21, "A")) is None
