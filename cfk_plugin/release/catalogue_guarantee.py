@@ -419,7 +419,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             codes, numbers = constraints.take(at).nearest(name, parts, np.arange(len(at)), parts.of)
             columns[name] = domain.column(codes, numbers)
         labels = self.rows.ask(candidates.points.frame.take(at).assign(**columns))
-        return set(at[~candidates.judge(labels, at)].tolist())
+        return set(at[~candidates.outcome_test(labels, at)].tolist())
 
     def newcomers(self) -> Handles | None:
         """Return the people who were in no published table, where entries have exact values."""

@@ -59,7 +59,7 @@ def _in_their_place(
     encoder = rows.population.encoder
     frame = rows_for_cells(encoder, candidates.points.frame, candidate, cells)
     points = encode(frame, encoder)
-    judge = candidates.judge.take(candidate)
+    judge = candidates.outcome_test.take(candidate)
     return Candidates(
         position=candidates.position[candidate],
         points=points,

@@ -242,7 +242,7 @@ class Pipeline(HostOnly):
             return verdicts
         if constraints.rules:
             verdicts = self.verifier.hold_to(
-                constraints, candidates.points, verdicts, candidates.judge, self.rows.ask
+                constraints, candidates.points, verdicts, candidates.outcome_test, self.rows.ask
             )
         return self.verifier.hold_to_few_changes(constraints, candidates.points, verdicts)
 
