@@ -22,7 +22,8 @@ from rich.progress import Progress
 
 from cfk_plugin.data.formats import schemas
 from cfk_plugin.data.model import LabelModel, thresholded
-from cfk_plugin.data.policy import OPPOSITE, PrivacyPolicy, desired_of_text
+from cfk_plugin.data.outcome import OPPOSITE, desired_of_text
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import load_pyarrow

@@ -201,11 +201,10 @@ def protect(
             ledger=ledger,
         )
     anonymizer.fit(population, model=model, desired=desired, later=later)
-    goal = anonymizer.goal_
     context = replace(
         context,
         classes=anonymizer.model_.classes,
-        desired=None if goal.is_opposite else goal.desired,
+        desired=anonymizer.goal_.common_desired,
     )
     wrapped = no_explainer if explainer is None else explainer
     source = anonymizer.manager_.adapt(wrapped, context)

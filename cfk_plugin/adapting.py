@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.policy import DesiredRange, DesiredSet, desired_as
+from cfk_plugin.data.outcome import DesiredRange, DesiredSet, desired_as
 from cfk_plugin.data.region import Interval, natural
 from cfk_plugin.errors import (
     AdapterError,

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features
 from cfk_plugin.data.model import LabelModel
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, policy_or
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
+from cfk_plugin.data.policy import PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Interval, Part, part_contains
 from cfk_plugin.errors import InputError, refitting
@@ -116,7 +116,7 @@ def frontier(
             anonymizer.fit(population, model, desired)
         labels = (
             anonymizer.factual_labels(facts)
-            if facts is not None and anonymizer.goal_.is_opposite
+            if facts is not None and anonymizer.goal_.needs_factual_labels
             else None
         )
         rules = anonymizer.rules_for(facts)
@@ -345,14 +345,12 @@ class _Asking:
     seed: int
 
     def reached(self, rows: pd.DataFrame, at: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = self.model(self.population.conform(rows))
-        if not self.goal.is_opposite:
-            return self.goal.is_met(found).astype(float)
-        return (
-            np.ones(len(rows))
-            if self.labels is None
-            else (found.astype(object) != self.labels[at]).astype(float)
-        )
+        labels = self.model(self.population.conform(rows))
+        if not self.goal.needs_factual_labels:
+            return self.goal.is_met(labels).astype(float)
+        if self.labels is None:
+            return np.ones(len(rows))
+        return self.goal.is_met(labels.astype(object), self.labels[at]).astype(float)
 
     def measured(self, points: pd.DataFrame, at: NDArray[np.int64]) -> dict[str, Estimate]:
         """Return how far the points are from the factuals, and the share at which the outcome is

@@ -19,10 +19,10 @@ import pluggy
 from numpy.typing import NDArray
 
 from cfk_plugin.adapting import AnswerRequest, CounterfactualBatch
-from cfk_plugin.data.model import CombinationOutcomes
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
+from cfk_plugin.data.training_labels import CombinationOutcomes
 from cfk_plugin.errors import AdapterError
 
 NativeStatus = Literal["native", "near-native", "native-qi", "synthetic"]

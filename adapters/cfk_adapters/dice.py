@@ -31,7 +31,7 @@ from cfk_plugin.adapting import (
     places_of,
     released_cells,
 )
-from cfk_plugin.data.policy import DesiredRange, DesiredSet, Outcome
+from cfk_plugin.data.outcome import DesiredRange, DesiredSet, Outcome
 from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl

@@ -21,7 +21,7 @@ from cfk_plugin.adapting import (
     without_constraints,
 )
 from cfk_plugin.data.model import predict_of
-from cfk_plugin.data.policy import desired_as
+from cfk_plugin.data.outcome import desired_as
 from cfk_plugin.errors import AdapterError, HostOnly
 from cfk_plugin.hookspecs import hookimpl
 from cfk_plugin.metrics.heom import Heom, HeomCodes

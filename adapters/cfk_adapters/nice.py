@@ -21,7 +21,7 @@ from cfk_plugin.adapting import (
     released_cells,
     without_constraints,
 )
-from cfk_plugin.data.policy import DesiredSet
+from cfk_plugin.data.outcome import DesiredSet
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl
 

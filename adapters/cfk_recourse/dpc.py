@@ -414,7 +414,7 @@ class DPC(HostOnly):
         self._prototypes = np.stack(
             [codes[class_of_row == s].mean(axis=0) for s in range(len(self._classes))]
         )
-        if not (len(self._classes) > 1 if goal.is_opposite else goal.is_met(self._classes).any()):
+        if not goal.is_possible(self._classes):
             raise ModelError(f"no row is of a class that is desired, by {self.labels_from}")
         self._fitted = True
         return self
@@ -442,7 +442,7 @@ class DPC(HostOnly):
         """
         rows = self.generate(X)
         factual_labels = None
-        if self._goal.is_opposite:
+        if self._goal.needs_factual_labels:
             factual_labels = self._ask(X[list(rows)]).astype(object)
         is_met = self._goal.is_met(self._ask(rows).astype(object), factual_labels)
         return rows.where(pd.Series(is_met, index=rows.index), axis=0).set_axis(X.index, axis=0)
@@ -518,12 +518,10 @@ class DPC(HostOnly):
 
     def _target(self, queries: pd.DataFrame, encoded: Matrix) -> NDArray[np.int64]:
         """Return the class from whose prototype each query's search starts."""
-        if self._goal.is_opposite:
-            closed = self._ask(queries)[:, None] == self._classes
-        else:
-            closed = np.broadcast_to(
-                ~self._goal.is_met(self._classes), (len(encoded), len(self._classes))
-            )
+        factual_labels = np.empty(len(encoded), dtype=object)
+        if self._goal.needs_factual_labels:
+            factual_labels = self._ask(queries)
+        is_desired = self._goal.is_met_by_query(self._classes, factual_labels)
         away = np.linalg.norm(self._net.encode(encoded)[:, None] - self._prototypes, axis=2)
-        away[closed] = np.inf
+        away[~is_desired] = np.inf
         return np.asarray(away.argmin(axis=1))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.model import predict_of
-from cfk_plugin.data.policy import desired_as
+from cfk_plugin.data.outcome import desired_as
 from cfk_plugin.errors import AdapterError, HostOnly, quiet
 from cfk_recourse.encoding import Encoding, Points
 

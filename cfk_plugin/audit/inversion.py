@@ -127,9 +127,9 @@ def _of_everyone(setting: Setting) -> dict[str, float]:
     group = np.array(
         [-1 if region is None else known[region] for region in regions], dtype=np.int64
     )
-    fixed = not setting.anonymizer.goal_.is_opposite
+    is_common = not setting.anonymizer.goal_.needs_factual_labels
     desired = np.zeros(len(group), dtype=bool)
-    if fixed:
+    if is_common:
         desired = setting.judge(setting.row_labels, np.zeros(len(group), dtype=np.int64))
         if setting.anonymizer.policy_.counts_eligible:
             group[~desired] = -1
@@ -141,7 +141,7 @@ def _of_everyone(setting: Setting) -> dict[str, float]:
             setting.population.people(np.flatnonzero(group >= 0)) / setting.population.n_people
         ),
     }
-    if fixed:
+    if is_common:
         figures |= crowd_figures(
             _per_person(setting, group, np.flatnonzero(desired)), setting.k, "desired_k_effective"
         )

@@ -427,7 +427,7 @@ class Setting(AuditRows):
     @cached_property
     def _judge(self) -> Any:
         goal = self.anonymizer.goal_
-        if not goal.is_opposite:
+        if not goal.needs_factual_labels:
             return goal.test_for(None, np.empty(0, dtype=object))
         factual = None if self.factuals is None else self.anonymizer.factual_labels(self.factuals)
         own = (

@@ -179,17 +179,15 @@ def _nearest_of(anonymizer: KAnonymizer) -> Callable[[pd.DataFrame], pd.DataFram
     labels = anonymizer.model_(population.conform(population.frame)).astype(object)
 
     def explain(queries: pd.DataFrame) -> pd.DataFrame:
-        own = np.full(len(queries), None, dtype=object)
-        if goal.is_opposite:
+        own = np.zeros(len(queries), dtype=object)  # a common outcome is the same for any label
+        if goal.needs_factual_labels:
             own = anonymizer.model_(population.conform(queries)).astype(object)
         rows = np.zeros(len(queries), dtype=np.int64)
         for label in pd.unique(own):
             factual = np.full(len(labels), label, dtype=object)
             wanted = np.flatnonzero(goal.is_met(labels, factual))
             if len(wanted):
-                alike = np.arange(len(queries))
-                if goal.is_opposite:
-                    alike = np.flatnonzero(own == label)
+                alike = np.flatnonzero(own == label)
                 nearest, _ = heom.nearest(queries.take(alike), codes.take(wanted))
                 rows[alike] = wanted[nearest[:, 0]]
         return population.rows(rows)[list(population.schema.features)].set_axis(queries.index)
@@ -204,8 +202,8 @@ def _scenario(setting: Setting) -> Scenario:
     the setting's counterfactuals have.
     """
     anonymizer = setting.anonymizer
-    desired = anonymizer.goal_.desired
-    if anonymizer.goal_.is_opposite:
+    desired = anonymizer.goal_.common_desired
+    if anonymizer.goal_.needs_factual_labels:
         labels = setting.labels(setting.population.conform(setting.raw))
         desired = pd.Series(labels).mode().iloc[0]
     outsiders = setting.population.frame if setting.holdout is None else setting.holdout
@@ -219,7 +217,8 @@ def _scenario(setting: Setting) -> Scenario:
 
 def _published(anonymizer: KAnonymizer) -> tuple[GeneralizedCounterfactual, ...]:
     """Return the published entries; none without a catalogue of one fixed outcome."""
-    if anonymizer.policy_.guarantee != "catalogue" or anonymizer.goal_.is_opposite:
+    goal = anonymizer.goal_
+    if anonymizer.policy_.guarantee != "catalogue" or goal.needs_factual_labels:
         return ()
     return anonymizer.published().generalized
 

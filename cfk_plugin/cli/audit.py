@@ -547,8 +547,7 @@ def _owner(
 def _outcomes(
     table: pd.DataFrame, roles: Roles, target: str | None, desired: str
 ) -> NDArray[np.bool_]:
-    from cfk_plugin.data.outcome import DesiredOutcome
-    from cfk_plugin.data.policy import desired_of_text
+    from cfk_plugin.data.outcome import DesiredOutcome, desired_of_text
 
     name = target or roles.target
     if name is None:

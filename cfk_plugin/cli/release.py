@@ -199,7 +199,7 @@ def protect(
 
     from cfk_plugin._files import check_output, json_with_sentences, progress_bar, write_released
     from cfk_plugin.data.constraints import most_changes
-    from cfk_plugin.data.policy import ALREADY_DESIRED
+    from cfk_plugin.data.outcome import ALREADY_DESIRED
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
 

@@ -200,7 +200,7 @@ def _outcome(text: str, model: Any, population: Population) -> Any:
     with a warning.
     """
     from cfk_plugin._files import goal_among
-    from cfk_plugin.data.policy import OPPOSITE, desired_of_text
+    from cfk_plugin.data.outcome import OPPOSITE, desired_of_text
 
     if text == OPPOSITE:
         return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,12 +63,12 @@ class DecisionRule(ABC):
         """
 
     def checked(self, probabilities: Any, n: int) -> Floats:
-        """Return what a model said of n rows as numbers, shape (n, n_classes).
+        """Return a model's probabilities for n rows as numbers, shape (n, n_classes).
 
         Raises
         ------
         ModelError
-            If they are no probabilities of the classes.
+            If they are not probabilities of the classes.
         """
         table = np.asarray(probabilities)
         shape = (n, len(self.classes))
@@ -173,8 +173,15 @@ def _threshold_of(model: Any) -> float | None:
     Whether the outcomes follow from it is checked on the rows, so a wrong guess does no harm.
     """
     tuned = getattr(model, "best_threshold_", None)
-    fixed = getattr(model, "threshold", None) if hasattr(model, "response_method") else None
-    for threshold in (tuned, fixed):
-        if isinstance(threshold, (float, np.floating)) and 0 < threshold <= 1:
-            return float(threshold)
+    if _is_threshold(tuned):
+        return float(tuned)
+    if hasattr(model, "response_method"):
+        fixed = getattr(model, "threshold", None)
+        if _is_threshold(fixed):
+            return float(fixed)
     return None
+
+
+def _is_threshold(value: object) -> TypeGuard[float]:
+    """Return True for a number above 0 and at most 1."""
+    return isinstance(value, (float, np.floating)) and bool(0 < value <= 1)

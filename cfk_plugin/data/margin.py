@@ -1,27 +1,26 @@
-"""How sure the model must be of an outcome before an answer rests on it: the margin, and models
-that were trained again.
+"""How sure the model must be of an outcome before an answer rests on it.
+
+The outcome may have to lead by a margin, or models that were trained again may have to give it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from cfk_plugin.data.decision import DecisionRule, Floats, Labels, Mask
-from cfk_plugin.data.model import LabelModel, TrainingLabels
+from cfk_plugin.data.decision import DecisionRule, Floats, Labels
+from cfk_plugin.data.domain import Rows
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, AskedModel, Predictions, Requirement
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import InputError, ModelError, PolicyError, counted
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from cfk_plugin.data.domain import Rows
 
 MOST_MARGIN = 0.3
 """Largest margin that ``margin="auto"`` chooses."""
@@ -49,9 +48,10 @@ class Margin(Requirement):
 
     margin: float = field()
     decision: DecisionRule
-    desired: Mask | None  # shape (n_classes,); None where each row's own outcome counts
+    desired_outcome: DesiredOutcome
 
     def predictions(self, model: AskedModel, frame: pd.DataFrame) -> Predictions:
+        """Ask about a table of n rows; an answer may rest on a label that leads by the margin."""
         probabilities = model.ask_probabilities(frame)
         labels = self.decision.outcomes(probabilities)
         leads = self.leads(probabilities, labels)
@@ -59,9 +59,8 @@ class Margin(Requirement):
 
     def leads(self, probabilities: Floats, labels: Labels) -> Floats:
         """Return the lead of each row's outcome; shape (n,)."""
-        if self.desired is not None:
-            return self.decision.leads(probabilities, self.desired)
-        return self.decision.leads(probabilities, labels[:, None] == self.decision.classes)
+        is_same = self.desired_outcome.is_same_outcome(labels, self.decision.classes)
+        return self.decision.leads(probabilities, is_same)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,11 +72,13 @@ class LaterModels(Requirement):
     """
 
     models: Sequence[LabelModel]  # n_later of them
-    desired: Callable[[Labels], Mask] | None  # of outcomes; None where each row's own counts
+    desired_outcome: DesiredOutcome
     of_model: Requirement  # what the model that is explained must meet itself
 
     def predictions(self, model: AskedModel, frame: pd.DataFrame) -> Predictions:
+        """Ask about a table of n rows; an answer may rest on a label that later models give too."""
         today = self.of_model.predictions(model, frame)
+        # (n_later, n)
         above = np.array([self._above(later, frame, today.labels) for later in self.models])
         least = above.mean(axis=0) - DEVIATIONS * above.std(axis=0, ddof=1)
         return Predictions(today.labels, today.is_sure & (least > 0))
@@ -85,11 +86,8 @@ class LaterModels(Requirement):
     def _above(self, later: LabelModel, frame: pd.DataFrame, labels: Labels) -> Floats:
         """Return how far a later model's probability is above the border; shape (n,)."""
         decision = later.decision
-        if self.desired is None:
-            desired = labels[:, None] == decision.classes
-        else:
-            desired = self.desired(decision.classes)
-        return decision.above_border(later.ask_probabilities(frame), desired)
+        is_same = self.desired_outcome.is_same_outcome(labels, decision.classes)
+        return decision.above_border(later.ask_probabilities(frame), is_same)
 
 
 def checked_later(later: Any) -> Sequence[Any]:
@@ -118,7 +116,7 @@ def requirement_of(
     rows: TrainingLabels,
     later: Sequence[LabelModel] = (),
 ) -> Requirement:
-    """Return what answers require of the model's outcomes.
+    """Return the requirement that answers make of the model's outcomes.
 
     The margin is chosen on the rows of the population; ``"auto"`` chooses none beside later models.
     A sealed population has no rows, and names the margin that it was sealed with.
@@ -132,25 +130,25 @@ def requirement_of(
         If later models are given where no catalogue is built, or another number than was sealed.
     """
     if policy.guarantee != "catalogue":
-        if later:
+        if len(later) > 0:
             raise PolicyError(
                 'later= says which answers of a catalogue last, and needs guarantee="catalogue"'
             )
         return AnyOutcome()
     if rows.population.is_sealed:
-        own = _sealed_margin(goal, rows, len(later))
+        of_model = _sealed_margin(goal, rows, len(later))
     else:
-        own = _margin_on_rows(policy, goal, rows, may_choose=not later)
-    if not later:
-        return own
+        of_model = _margin_on_rows(policy, goal, rows, may_choose=len(later) == 0)
+    if len(later) == 0:
+        return of_model
     for model in later:
         _check_later(model, goal, rows)
     return LaterModels(
-        margin=own.margin,
+        margin=of_model.margin,
         n_later=len(later),
         models=tuple(later),
-        desired=None if goal.is_opposite else goal.is_met,
-        of_model=own,
+        desired_outcome=goal,
+        of_model=of_model,
     )
 
 
@@ -160,31 +158,27 @@ def _margin_on_rows(
     """Return the policy's margin; ``"auto"`` is chosen on the rows, or no margin if none may be."""
     if policy.margin == 0 or (policy.margin == "auto" and not may_choose):
         return AnyOutcome()
-    at = np.arange(rows.population.n_rows)
-    labels = rows.labels(at)
+    all_rows = np.arange(rows.population.n_rows)
+    labels = rows.labels(all_rows)
+    table = rows.population.rows(all_rows)
     try:
-        decision, probabilities = _checked_probabilities(
-            rows.model, rows.population.rows(at), labels
-        )
+        decision, probabilities = _checked_probabilities(rows.model, table, labels)
     except ModelError:
         if policy.margin == "auto":
             return AnyOutcome(margin=0.0)
         raise
-    desired = None if goal.is_opposite else goal.is_met(decision.classes)
     if policy.margin != "auto":
-        return Margin(margin=policy.margin, decision=decision, desired=desired)
-    leads = Margin(margin=0.0, decision=decision, desired=desired).leads(probabilities, labels)
-    if goal.is_opposite:  # every outcome that somebody has may be asked for
-        with_outcome = [np.flatnonzero(labels == outcome) for outcome in set(labels.tolist())]
-    else:
-        with_outcome = [np.flatnonzero(goal.is_met(labels))]
+        return Margin(margin=policy.margin, decision=decision, desired_outcome=goal)
+    no_margin = Margin(margin=0.0, decision=decision, desired_outcome=goal)
+    leads = no_margin.leads(probabilities, labels)
+    least_people = LEAST_GROUPS * policy.k
     margin = min(
-        _largest_margin(leads, some, rows.population, LEAST_GROUPS * policy.k)
-        for some in with_outcome
+        _largest_margin(leads, with_outcome, rows.population, least_people)
+        for with_outcome in goal.rows_of_classes(labels)
     )
     if margin == 0:
         return AnyOutcome(margin=0.0)
-    return Margin(margin=margin, decision=decision, desired=desired)
+    return Margin(margin=margin, decision=decision, desired_outcome=goal)
 
 
 def _largest_margin(
@@ -197,8 +191,8 @@ def _largest_margin(
     """
     enough = max(LEAST_SHARE * population.people(with_outcome), least_people)
     for margin in CHOSEN_MARGINS[:0:-1]:
-        left = with_outcome[leads[with_outcome] >= margin - _ROUNDING]
-        if population.people(left) >= enough:
+        with_margin = with_outcome[leads[with_outcome] >= margin - _ROUNDING]
+        if population.people(with_margin) >= enough:
             return margin
     return 0.0
 
@@ -228,17 +222,17 @@ def _checked_probabilities(
 def _sealed_margin(goal: DesiredOutcome, rows: TrainingLabels, n_later: int) -> Requirement:
     """Return the margin that was sealed."""
     sealed = rows.population.sealed_facts.get(SEALED, {})
-    if sealed.get("n_later", 0) != n_later:
+    n_sealed = sealed.get("n_later", 0)
+    if n_sealed != n_later:
         raise PolicyError(
-            f"the catalogue was sealed with {counted(sealed.get('n_later', 0), 'later model')}, and"
+            f"the catalogue was sealed with {counted(n_sealed, 'later model')}, and"
             f" {n_later} are given; fit with as many, later=[...]"
         )
     margin = sealed.get("margin")
-    if not margin:
+    if margin is None or margin == 0:
         return AnyOutcome(margin=margin)
     decision = rows.model.decision
-    desired = None if goal.is_opposite else goal.is_met(decision.classes)
-    return Margin(margin=margin, decision=decision, desired=desired)
+    return Margin(margin=margin, decision=decision, desired_outcome=goal)
 
 
 def sealed_requirement(requirement: Requirement) -> dict[str, Any]:
@@ -250,8 +244,8 @@ def _check_later(model: LabelModel, goal: DesiredOutcome, rows: TrainingLabels) 
     """Refuse a later model that gives no probabilities or does not know the outcome."""
     decision = model.decision
     known = set(decision.classes.tolist())
-    missing = set(rows.model.classes or ()) - known
-    if missing or not (goal.is_opposite or goal.is_met(decision.classes).any()):
+    has_all_classes = rows.model.classes is None or set(rows.model.classes) <= known
+    if not has_all_classes or not goal.is_possible(decision.classes):
         raise ModelError(
             "a model in later= does not have the classes of the model that is explained; train it"
             " on rows with every outcome"

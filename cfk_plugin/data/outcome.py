@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf, isinf, isnan
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,9 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.decision import Labels, Mask
-from cfk_plugin.data.domain import Rows
-from cfk_plugin.data.policy import OPPOSITE, DesiredRange, DesiredSet, Outcome, desired_as
-from cfk_plugin.data.region import natural
+from cfk_plugin.data.region import Interval, json_value, natural, sorted_values, to_text
 from cfk_plugin.errors import (
     HostOnly,
     InputError,
@@ -31,6 +30,234 @@ from cfk_plugin.errors import (
     nameable,
     quiet,
 )
+
+OPPOSITE = "opposite"
+"""What a user passes as ``desired=`` for any label but the factual's."""
+ALREADY_DESIRED = "already_desired"
+"""The reason for withholding an answer if the query has the desired outcome already.
+
+Its person is not left without an answer that they need.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredRange:
+    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``.
+
+    Attributes
+    ----------
+    low, high : float
+        An end may be infinite; None stands for that.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        with quiet(
+            "a range of outcomes is (low, high), two numbers or None for no end", ModelError
+        ):
+            low = _end(self.low, infinite=-inf)
+            high = _end(self.high, infinite=inf)
+        if isnan(low) or isnan(high) or low > high:
+            raise ModelError("a range of outcomes is (low, high), the lower end first")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    def __str__(self) -> str:
+        if isinf(self.low):
+            return f"at most {Interval(self.high, self.high)}"
+        if isinf(self.high):
+            return f"at least {Interval(self.low, self.low)}"
+        return str(Interval(self.low, self.high))
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Both ends."""
+        return self.low, self.high
+
+    def __call__(self, labels: Labels) -> Mask:
+        """Return a mask of the labels in the range, shape (n,)."""
+        numbers = np.asarray(labels, dtype=np.float64)
+        return (numbers >= self.low) & (numbers <= self.high)
+
+
+def _end(value: Any, *, infinite: float) -> float:
+    """Return an end of a range as a number; None stands for the infinite one."""
+    if value is None:
+        return infinite
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredSet:
+    """Several labels, each of which is desired."""
+
+    labels: frozenset[Any]
+
+    def __str__(self) -> str:
+        return " or ".join(map(to_text, sorted_values(self.labels)))
+
+    def __call__(self, labels: Labels) -> Mask:
+        """Return a mask of the labels in the set, shape (n,)."""
+        is_desired = (label in self.labels for label in labels.tolist())
+        return np.fromiter(is_desired, dtype=bool, count=len(labels))
+
+
+def desired_as(given: Any) -> Any:
+    """Return what a user passed as ``desired=``, in one form.
+
+    ``(low, high)`` becomes a `DesiredRange`, a set of labels a `DesiredSet`, and a set of one label
+    the label. Everything else stays as it is.
+    """
+    if isinstance(given, tuple):
+        if len(given) != 2:
+            raise ModelError(
+                "a tuple as `desired` is a range of outcomes, (low, high); give labels as a set"
+            )
+        return DesiredRange(*given)
+    if isinstance(given, (set, frozenset)):
+        if len(given) == 1:
+            return next(iter(given))
+        return DesiredSet(frozenset(given))
+    return given
+
+
+def desired_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
+    """Read what is desired from text: a label, ``low..high``, ``a,b`` or ``opposite``.
+
+    Parameters
+    ----------
+    text : str
+        If it is the text of a label, it is read as that label.
+    labels : sequence
+        The labels of the model, as far as they are known.
+    other : callable
+        Takes the text of a label that is not known, and returns the label.
+    """
+    is_label = any(str(label) == text for label in labels)
+    if not is_label:
+        desired_range = _range_of_text(text)
+        if desired_range is not None:
+            return desired_range
+        if "," in text:
+            parts = text.split(",")
+            return desired_as({_label_of_text(part.strip(), labels, other) for part in parts})
+        if text == OPPOSITE:
+            return text
+    return _label_of_text(text, labels, other)
+
+
+def _range_of_text(text: str) -> DesiredRange | None:
+    """Return the range that a text like ``1..5``, ``1..`` or ``..5`` says; None for other texts."""
+    low, dots, high = text.partition("..")
+    if not dots or text == dots:
+        return None
+    if not all(end == "" or _is_number(end) for end in (low, high)):
+        return None
+    return DesiredRange(float(low or -inf), float(high or inf))
+
+
+def _label_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
+    """Return the label with this text, or with the number that it says; see `desired_of_text`."""
+    number = float(text) if _is_number(text) else None
+    for label in labels:
+        if str(label) == text:
+            return label
+        if number is not None and _is_number(label) and float(label) == number:
+            return label
+    return other(text)
+
+
+def _is_number(value: Any) -> bool:
+    """Return True for a number, and for the text of one."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome that was asked of the model, as a certificate states it.
+
+    At most one of `label`, `bounds` and `labels` is given; none where a function says what is
+    desired.
+
+    Attributes
+    ----------
+    label : optional
+        The desired label or, if `is_other`, the one label that is not desired.
+    is_other : bool
+    bounds : tuple of two floats, optional
+        The desired range of a regressor's outcomes, ends included.
+    labels : tuple
+        Labels each of which is desired.
+    """
+
+    label: Any = None
+    is_other: bool = False
+    bounds: tuple[float, float] | None = None
+    labels: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any] | None) -> Outcome:
+        """Return the outcome that `to_dict` wrote."""
+        if values is None:
+            return cls()
+        bounds = None
+        if "low" in values:
+            bounds = DesiredRange(values["low"], values["high"]).bounds
+        return cls(
+            label=values.get("label", values.get("not")),
+            is_other="not" in values,
+            bounds=bounds,
+            labels=tuple(values.get("any", ())),
+        )
+
+    @classmethod
+    def asked(cls, desired: Callable[[Labels], Any]) -> Outcome:
+        """Return the outcome of a function, a range or a set that says what is desired."""
+        if isinstance(desired, DesiredSet):
+            return cls(labels=tuple(natural(label) for label in sorted_values(desired.labels)))
+        bounds = getattr(desired, "bounds", None)
+        if isinstance(bounds, tuple):
+            return cls(bounds=bounds)
+        return cls()
+
+    @property
+    def desired(self) -> Any:
+        """What can be passed as ``desired=`` for the outcome.
+
+        It is the label itself if any other one is desired, and None for a function.
+        """
+        if self.bounds is not None:
+            return DesiredRange(*self.bounds)
+        if self.labels:
+            return desired_as({*self.labels})
+        return self.label
+
+    def __str__(self) -> str:
+        if self.label is not None:
+            return f"not {self.label}" if self.is_other else str(self.label)
+        if self.desired is not None:
+            return str(self.desired)
+        return "as desired"
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """Return JSON-ready values; None where a function says what is desired.
+
+        An infinite end of a range is None.
+        """
+        if self.bounds is not None:
+            low, high = (None if isinf(end) else json_value(end) for end in self.bounds)
+            return {"low": low, "high": high}
+        if self.labels:
+            return {"any": [json_value(label) for label in self.labels]}
+        if self.label is None:
+            return None
+        return {"not" if self.is_other else "label": json_value(self.label)}
 
 
 class DesiredOutcome(ABC):
@@ -109,11 +336,6 @@ class DesiredOutcome(ABC):
         """The outcome that every certificate states; None where it depends on the query."""
         return None
 
-    @property
-    def is_opposite(self) -> bool:
-        """`needs_factual_labels` under its former name, until nothing asks for it any more."""
-        return self.needs_factual_labels
-
     @abstractmethod
     def check(self, classes: Sequence[Any] | None, labels: Labels | None) -> None:
         """Refuse an outcome that the model cannot give.
@@ -133,6 +355,12 @@ class DesiredOutcome(ABC):
 
     def of_call(self, desired: Any, classes: Sequence[Any] | None) -> DesiredOutcome:
         """Return the outcome of a call that names one itself.
+
+        Parameters
+        ----------
+        desired : as of `of`
+        classes : sequence, optional
+            The labels that the model can give, if it says so.
 
         Raises
         ------
@@ -154,7 +382,13 @@ class DesiredOutcome(ABC):
 
     @abstractmethod
     def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
-        """Return the outcome of a call that differs from this one; refuse what it may not be."""
+        """Return the outcome of a call that names `of_call`, which differs from this outcome.
+
+        Raises
+        ------
+        InputError
+            If explanations are not protected for it.
+        """
 
     @abstractmethod
     def keeps_classes_whole(self, of_call: DesiredOutcome) -> bool:
@@ -186,10 +420,11 @@ class DesiredOutcome(ABC):
         -------
         array of bool, shape (n_queries, n_labels)
         """
-        shape = (len(factual_labels), len(labels))
-        label_of_pair = np.tile(labels, shape[0])
-        factual_label_of_pair = np.repeat(factual_labels, shape[1])
-        return self.is_met(label_of_pair, factual_label_of_pair).reshape(shape)
+        n_queries = len(factual_labels)
+        label_of_pair = np.tile(labels, n_queries)
+        factual_label_of_pair = np.repeat(factual_labels, len(labels))
+        is_met_in_pair = self.is_met(label_of_pair, factual_label_of_pair)
+        return is_met_in_pair.reshape(n_queries, len(labels))
 
     def test_for(self, factual_labels: Labels | None, labels: Labels) -> OutcomeTest:
         """Return the test of the outcome for some counterfactuals.
@@ -206,6 +441,10 @@ class DesiredOutcome(ABC):
     @abstractmethod
     def is_eligible(self, labels: Labels) -> Mask:
         """Return a mask of the labels that some query may desire, shape (n,)."""
+
+    @abstractmethod
+    def rows_of_classes(self, labels: Labels) -> list[NDArray[np.int64]]:
+        """Return the positions of the labels in each eligibility class, in any order."""
 
     @abstractmethod
     def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:
@@ -265,7 +504,7 @@ class OutcomeTest(HostOnly):
     factual_labels: Labels | None  # shape (n_counterfactuals,)
     own_labels: Labels  # shape (n_counterfactuals,)
 
-    def __call__(self, labels: Labels, which: Rows) -> Mask:
+    def __call__(self, labels: Labels, which: NDArray[np.int64]) -> Mask:
         """Return a mask of the labels that are desired, shape (n,).
 
         ``labels[i]`` belongs to counterfactual ``which[i]``.
@@ -276,7 +515,7 @@ class OutcomeTest(HostOnly):
             return self.desired_outcome.is_met(labels, self.factual_labels[which])
         return np.asarray(labels == self.own_labels[which], dtype=bool)
 
-    def take(self, at: Rows) -> OutcomeTest:
+    def take(self, at: NDArray[np.int64]) -> OutcomeTest:
         """Return the test for some of the counterfactuals, renumbered from 0."""
         factual_labels = None if self.factual_labels is None else self.factual_labels[at]
         return OutcomeTest(self.desired_outcome, factual_labels, self.own_labels[at])
@@ -375,6 +614,10 @@ class NamedOutcome(DesiredOutcome):
     def is_eligible(self, labels: Labels) -> Mask:
         """Return a mask of the labels that are desired, shape (n,)."""
         return self.is_met(labels)
+
+    def rows_of_classes(self, labels: Labels) -> list[NDArray[np.int64]]:
+        """Return the positions of the labels that are desired: those of the only class."""
+        return [np.flatnonzero(self.is_met(labels))]
 
     def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:  # noqa: ARG002 - the same for every query
         """Return a mask of the classes that are desired, shape (n_classes,)."""
@@ -502,6 +745,10 @@ class RelativeOutcome(DesiredOutcome):
     def is_eligible(self, labels: Labels) -> Mask:
         """Return a mask of all labels, shape (n,): some query may desire each."""
         return np.ones(len(labels), dtype=bool)
+
+    def rows_of_classes(self, labels: Labels) -> list[NDArray[np.int64]]:
+        """Return the positions of each label."""
+        return [np.flatnonzero(labels == label) for label in set(labels.tolist())]
 
     def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:
         """Return a mask of the class that each label is, shape (n, n_classes)."""

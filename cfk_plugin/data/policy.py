@@ -1,14 +1,13 @@
-"""What the user decides: the privacy policy, which says what may leave, and the desired outcome."""
+"""The privacy policy: the rules that an explanation has to meet before it is released."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, wraps
-from math import inf, isinf, isnan
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -16,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.display import card, facts
-from cfk_plugin.data.region import Interval, json_value, natural, sorted_values, to_text
-from cfk_plugin.errors import ModelError, PolicyError, did_you_mean, quiet, require
+from cfk_plugin.errors import PolicyError, did_you_mean, require
 
 T = TypeVar("T")
 GuaranteeName = Literal["lookup", "reciprocal", "catalogue"]
@@ -438,163 +436,3 @@ def _is_number(value: object) -> bool:
 
 
 Mask = NDArray[np.bool_]
-OPPOSITE = "opposite"
-ALREADY_DESIRED = "already_desired"
-"""Why a query is not answered whose outcome is the desired one: nobody is left without an answer
-that they need.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredRange:
-    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``; an end
-    may be infinite.
-    """
-
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        with quiet(
-            "a range of outcomes is (low, high), two numbers or None for no end", ModelError
-        ):
-            low, high = (
-                end if of is None else float(of)
-                for end, of in zip((-inf, inf), self.bounds, strict=True)
-            )
-        if isnan(low) or isnan(high) or low > high:
-            raise ModelError("a range of outcomes is (low, high), the lower end first")
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
-
-    def __str__(self) -> str:
-        if isinf(self.low) or isinf(self.high):
-            least, most = (Interval(end, end) for end in self.bounds)
-            return f"at most {most}" if isinf(self.low) else f"at least {least}"
-        return str(Interval(self.low, self.high))
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Both ends."""
-        return self.low, self.high
-
-    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        numbers = np.asarray(labels, dtype=np.float64)
-        return (numbers >= self.low) & (numbers <= self.high)
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredSet:
-    labels: frozenset[Any]
-
-    def __str__(self) -> str:
-        return " or ".join(map(to_text, sorted_values(self.labels)))
-
-    def __call__(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        return np.fromiter(
-            (label in self.labels for label in labels.tolist()), dtype=bool, count=len(labels)
-        )
-
-
-def desired_as(given: Any) -> Any:
-    """Return what is desired as used inside: ``(low, high)`` as a `DesiredRange`, a set of labels
-    as a `DesiredSet`.
-    """
-    if isinstance(given, tuple):
-        if len(given) != 2:
-            raise ModelError(
-                "a tuple as `desired` is a range of outcomes, (low, high); give labels as a set"
-            )
-        return DesiredRange(*given)
-    if isinstance(given, (set, frozenset)):
-        return next(iter(given)) if len(given) == 1 else DesiredSet(frozenset(given))
-    return given
-
-
-def desired_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
-    """Read what is desired: a label, ``low..high`` or ``a,b``; `other` is asked for a label that is
-    not known.
-    """
-
-    def one(spelled: str) -> Any:
-        number = _float(spelled)
-        same = (
-            each
-            for each in labels
-            if str(each) == spelled or (number is not None and _float(each) == number)
-        )
-        found = next(same, None)
-        return other(spelled) if found is None else found
-
-    is_known = any(str(label) == text for label in labels)
-    low, dots, high = text.partition("..")
-    if (
-        dots
-        and not is_known
-        and text != dots
-        and all(not end or _float(end) is not None for end in (low, high))
-    ):
-        return DesiredRange(float(low or -inf), float(high or inf))
-    if "," in text and not is_known:
-        return desired_as({one(part.strip()) for part in text.split(",")})
-    return text if text == OPPOSITE and not is_known else one(text)
-
-
-def _float(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome that was asked of the model, which a certificate is about."""
-
-    label: Any = None  # None where a function says what is desired
-    is_other: bool = False  # any label but `label` is desired
-    bounds: tuple[float, float] | None = None  # desired of a regressor, both included
-    labels: tuple[Any, ...] = ()  # any of these is desired
-
-    @classmethod
-    def of(cls, said: Mapping[str, Any] | None) -> Outcome:
-        said = said or {}
-        bounds = DesiredRange(said["low"], said["high"]).bounds if "low" in said else None
-        return cls(
-            said.get("label", said.get("not")), "not" in said, bounds, tuple(said.get("any", ()))
-        )
-
-    @classmethod
-    def asked(cls, desired: Callable[[NDArray[Any]], Any]) -> Outcome:
-        """Return what can be said of a function, range or set that says what is desired."""
-        if isinstance(desired, DesiredSet):
-            return cls(labels=tuple(natural(label) for label in sorted_values(desired.labels)))
-        bounds = getattr(desired, "bounds", None)
-        return cls(bounds=bounds if isinstance(bounds, tuple) else None)
-
-    @property
-    def desired(self) -> Any:
-        """What was desired, as of `DesiredOutcome`; not for any label but one."""
-        if self.bounds is not None:
-            return DesiredRange(*self.bounds)
-        return desired_as({*self.labels}) if self.labels else self.label
-
-    def __str__(self) -> str:
-        if self.label is None:
-            return "as desired" if self.desired is None else str(self.desired)
-        return f"not {self.label}" if self.is_other else str(self.label)
-
-    def to_dict(self) -> dict[str, Any] | None:
-        """Return JSON-ready values; None where a function says what is desired, or for an end that
-        there is not.
-        """
-        if self.bounds is not None:
-            low, high = (None if isinf(end) else json_value(end) for end in self.bounds)
-            return {"low": low, "high": high}
-        if self.labels:
-            return {"any": [json_value(label) for label in self.labels]}
-        return (
-            None
-            if self.label is None
-            else {"not" if self.is_other else "label": json_value(self.label)}
-        )

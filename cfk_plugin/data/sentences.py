@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from cfk_plugin.data.display import profile
-from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.region import Interval, Part, Region, is_missing, part_contains, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.data.wording import MOST_NAMED, Wording, has_values, is_number

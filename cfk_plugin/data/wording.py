@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.formats import faults
-from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.region import Interval, Part, is_missing, natural, sorted_values, to_text
 from cfk_plugin.errors import SchemaError, did_you_mean, listed, quiet
 

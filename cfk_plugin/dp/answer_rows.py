@@ -233,7 +233,8 @@ class ServedRows:
     def _nearest(self, asked: HeomCodes, goal: DesiredOutcome, own: Any) -> NDArray[np.int64]:
         ready, key = _ANSWERS.setdefault(self, {}), (id(goal), own)
         if key not in ready:
-            rows = np.flatnonzero(goal.is_met(self.labels) if own is None else self.labels != own)
+            factual_labels = np.full(len(self.labels), own, dtype=object)
+            rows = np.flatnonzero(goal.is_met(self.labels, factual_labels))
             if not len(rows):
                 return np.full(len(asked), -1, dtype=np.int64)
             while len(ready) >= _KEPT:
@@ -280,16 +281,16 @@ def balanced_weight(
     if that is more, as likelihood costs almost no distance near these; 1.1 times as far as the
     nearest drawn row if rows are not moved. It is interpolated between the weights that are tried.
     """
-    asks = np.ones(len(served), dtype=bool) if goal.is_opposite else ~goal.is_met(served.labels)
-    asked, rows = np.flatnonzero(asks)[:_ASKED], np.flatnonzero(~asks | goal.is_opposite)
+    labels = served.labels
+    asked = np.flatnonzero(~goal.is_met(labels, labels))[:_ASKED]
+    rows = np.flatnonzero(goal.is_eligible(labels))
     if not len(rows):
         return 0.0
     away = (
         served.heom.distances(served.codes.take(asked), served.codes.take(rows))
         * served.frame.shape[1]
     )
-    if goal.is_opposite:
-        away[served.labels[asked][:, None] == served.labels[rows]] = np.inf
+    away[~goal.is_met_by_query(labels[rows], labels[asked])] = np.inf
     known = np.isfinite(away.min(axis=1))
     asked, away = asked[known], away[known]
     if not len(asked):
@@ -300,9 +301,7 @@ def balanced_weight(
         who, begin = np.tile(asked, len(_WEIGHTS)), rows[at.ravel()]
 
         def met(some: pd.DataFrame, which: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return goal.is_met(
-                model(some).astype(object), served.labels[who[which]] if goal.is_opposite else None
-            )
+            return goal.is_met(model(some).astype(object), labels[who[which]])
 
         moved = mover.move(
             begin, served.labels[begin], mover.rows.take(who), np.repeat(_WEIGHTS, len(asked)), met

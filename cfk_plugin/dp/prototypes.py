@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.encoded_table import require_features, select
 from cfk_plugin.data.model import LabelModel
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import ALREADY_DESIRED, Outcome
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome, Outcome
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sentences import Presentation
@@ -344,7 +343,9 @@ class DPPrototypes:
             _log.warning("explanations withheld: %s", error)
         said = (certificate, policy_of(self), self.schema_, call, track)
         # With "opposite" it depends on the query, and a prototype names none.
-        outcome = self.goal_.common_outcome or Outcome()
+        outcome = self.goal_.common_outcome
+        if outcome is None:
+            outcome = Outcome()
         return explanations_of(
             rows, refused, *said, outcome=outcome, seed=self.seed, spent=self.spent_
         )
@@ -357,9 +358,11 @@ class DPPrototypes:
         frame = select(
             require_features(queries, features, "queries"),
             features,
-            renumber=self.goal_.is_opposite,
+            renumber=self.goal_.needs_factual_labels,
         )
-        labels = self.model_(frame).astype(object) if self.goal_.is_opposite else None
+        labels = None
+        if self.goal_.needs_factual_labels:
+            labels = self.model_(frame).astype(object)
         asked = served.heom.encode(frame)
         at = served.nearest(asked, self.goal_, labels)
         answered = at >= 0
@@ -381,11 +384,12 @@ class DPPrototypes:
 
         If the model cannot be asked about the queries, it is False: answers need no model then.
         """
-        if self.goal_.is_opposite:
+        if not self.goal_.may_be_met_already:
             return np.zeros(len(queries), dtype=bool)
         frame = require_features(queries, self.features_, "queries")
         try:
-            return self.goal_.is_met(self.model_(frame).astype(object))
+            labels = self.model_(frame).astype(object)
+            return self.goal_.is_met(labels, labels)
         except ModelError as error:
             _log.warning("whether queries have the desired outcome is not known: %s", error)
             return np.zeros(len(queries), dtype=bool)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.model import Grid, LabelModel, rows_for_cells
+from cfk_plugin.data.combinations import Grid, rows_for_cells
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
@@ -71,7 +72,7 @@ def pureness(
             "method must be auto, exact or sample; n and cell_budget must be at least 1"
         )
     goal = DesiredOutcome.of(desired)
-    if goal.is_opposite:
+    if goal.needs_factual_labels:
         raise InputError('pureness needs the desired label itself: "opposite" depends on who asks')
     row, grid = _combinations(region, counterfactual, population)
     exact = method == "exact" or (method == "auto" and grid.size <= cell_budget) or n >= grid.size

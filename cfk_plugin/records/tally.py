@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfk_plugin.data.policy import ALREADY_DESIRED
+from cfk_plugin.data.outcome import ALREADY_DESIRED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

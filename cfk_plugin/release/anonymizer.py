@@ -22,12 +22,13 @@ from cfk_plugin.data.constraints import Rules, decided_features, most_changes, r
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.margin import checked_later, requirement_of
-from cfk_plugin.data.model import LabelModel, TrainingLabels, thresholded
-from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.model import LabelModel, thresholded
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
 from cfk_plugin.data.personal import age_columns, personal_columns
-from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart, policy_or
+from cfk_plugin.data.policy import PrivacyPolicy, SearchStart, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.region import Region
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import (
     HostOnly,
     InfeasibleError,

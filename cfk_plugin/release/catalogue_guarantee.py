@@ -15,20 +15,16 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, DistinctParts
+from cfk_plugin.data.decision import Labels
 from cfk_plugin.data.domain import Rows
+from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.encoded_table import FEW, encode
-from cfk_plugin.data.model import (
-    CombinationOutcomes,
-    EligibilityClasses,
-    KnownOutcomes,
-    Labels,
-    TrainingLabels,
-)
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, PrivacyPolicy, SearchStart
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
+from cfk_plugin.data.policy import Mask, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sealing import SealedRegion
+from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes, TrainingLabels
 from cfk_plugin.errors import ExactValuesWarning, HostOnly
 from cfk_plugin.protection.answers.search import (
     EXPLAINER_START,
@@ -37,7 +33,8 @@ from cfk_plugin.protection.answers.search import (
     answer,
     nearest,
 )
-from cfk_plugin.protection.catalogue.catalogue import PEOPLE, Catalogue, catalogue_to_arrays
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.sealing import PEOPLE, catalogue_to_arrays
 from cfk_plugin.protection.catalogue.value_book import ValueBook
 from cfk_plugin.records.rule import Handles
 from cfk_plugin.release.call import (

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.model import EligibilityClasses, TrainingLabels
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import Outcome, PrivacyPolicy
+from cfk_plugin.data.eligibility import EligibilityClasses
+from cfk_plugin.data.outcome import DesiredOutcome, Outcome
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import to_text
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, InputError, PolicyError
 from cfk_plugin.protection.catalogue.catalogue import Catalogue

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cfk_plugin.data.combinations import rows_for_cells
 from cfk_plugin.data.domain import Codes, Rows
 from cfk_plugin.data.encoded_table import encode
-from cfk_plugin.data.model import CombinationOutcomes, TrainingLabels, rows_for_cells
+from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.release.call import Candidates
 from cfk_plugin.release.proposals import Proposer
 from cfk_plugin.release.verification import Certified, Verdict

@@ -29,8 +29,8 @@ from cfk_plugin.adapting import (
 from cfk_plugin.data.constraints import Rules, decided_features, most_changes, rules_of
 from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.encoded_table import require_features, select
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy, SearchStart
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
+from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
     AdapterError,

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from cfk_plugin.data.constraints import Rules
 from cfk_plugin.data.display import card, marked, number, table
 from cfk_plugin.data.encoded_table import Encoder, require_features
-from cfk_plugin.data.policy import ALREADY_DESIRED
+from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.region import (
     Interval,
     part_contains,

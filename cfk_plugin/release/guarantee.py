@@ -20,12 +20,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import Codes, Domain, Rows
-from cfk_plugin.data.model import CombinationOutcomes, EligibilityClasses, TrainingLabels
-from cfk_plugin.data.policy import ALREADY_DESIRED, Mask, PrivacyPolicy, SearchStart
+from cfk_plugin.data.eligibility import EligibilityClasses
+from cfk_plugin.data.outcome import ALREADY_DESIRED
+from cfk_plugin.data.policy import Mask, PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Presentation
-from cfk_plugin.errors import HostOnly, LookupGuaranteeWarning, PolicyError
+from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
+from cfk_plugin.errors import (
+    HostOnly,
+    LookupGuaranteeWarning,
+    PolicyError,
+)
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection.partition.partition import (
     Partition,

@@ -12,13 +12,15 @@ from types import MappingProxyType
 import numpy as np
 
 from cfk_plugin.data.display import doing
-from cfk_plugin.data.model import EligibilityClasses, TrainingLabels
+from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import ModelError, PolicyError
-from cfk_plugin.protection.catalogue.catalogue import Catalogue, catalogue_from_arrays
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.sealing import catalogue_from_arrays
 from cfk_plugin.protection.partition.microaggregation import (
     Effort,
     coarser,

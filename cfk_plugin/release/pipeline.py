@@ -17,13 +17,15 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, Rules
+from cfk_plugin.data.decision import Labels
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable, encode, valid_rows
-from cfk_plugin.data.model import CombinationOutcomes, LabelModel, Labels, TrainingLabels
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
+from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector
 from cfk_plugin.plugins import PluginManager, worst

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.policy import Outcome, PrivacyPolicy
+from cfk_plugin.data.outcome import Outcome
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import (
     Interval,

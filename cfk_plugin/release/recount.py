@@ -17,17 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.combinations import Grid, rows_for_cells
 from cfk_plugin.data.constraints import rules_of
-from cfk_plugin.data.model import Grid, LabelModel, rows_for_cells
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import (
-    MIN_LIFT,
-    OPPOSITE,
-    DesiredSet,
-    Outcome,
-    PrivacyPolicy,
-    desired_of_text,
-)
+from cfk_plugin.data.model import LabelModel
+from cfk_plugin.data.outcome import OPPOSITE, DesiredOutcome, DesiredSet, Outcome, desired_of_text
+from cfk_plugin.data.policy import MIN_LIFT, PrivacyPolicy
 from cfk_plugin.data.region import Interval, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import ModelError
@@ -713,16 +707,16 @@ class Judge:
 
     def _new_model(self, answers: Sequence[ReleasedAnswer], report: Recount) -> NewModel | None:
         """Return what asks the model about answers; None if there is none, or no known outcome."""
-        is_opposite = DesiredOutcome.of(self.desired).is_opposite
-        if is_opposite and any(answer.outcome.desired is None for answer in answers):
+        goal = DesiredOutcome.of(self.desired)
+        has_unknown_outcome = any(answer.outcome.desired is None for answer in answers)
+        if goal.needs_factual_labels and has_unknown_outcome:
             report.unchecked.append("that answers are true for the model (--desired)")
             return None
         if not answers:
             return None
-        desired = None if is_opposite else self.desired
         features = self.population.schema.features
         try:
-            return NewModel(self.model, None, features, answers, desired)
+            return NewModel(self.model, None, features, answers, goal.common_desired)
         except ModelError:  # whose text may quote an outcome of the file
             report.unchecked.append("that answers are true for the model, which lacks an outcome")
             return None
@@ -743,9 +737,7 @@ class Judge:
                 if named.is_other
                 else DesiredOutcome.of(named.desired).is_met(said)
             ]
-        if not goal.is_opposite:
-            return [goal.is_met(said)]
-        return [flags for label in set(said.tolist()) for flags in (said == label, said != label)]
+        return goal.possible_masks(said)
 
 
 def _is_pureness(share: float, good: int, asked: int, size: int) -> bool:
@@ -895,7 +887,7 @@ class Rerun:
         return (
             catalogue is not None
             and self._policy.moves_towards_query
-            and catalogue.distinct_parts(found.exact, group)
+            and catalogue.may_have_moved_to(found.exact, group)
         )
 
     def _offered(self, group: int) -> list[str]:

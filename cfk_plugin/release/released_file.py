@@ -14,7 +14,8 @@ from cfk_plugin.data.domain import UNKNOWN, Domain, bin_codes, bin_part
 from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.formats import faults
 from cfk_plugin.data.margin import CHOSEN_MARGINS
-from cfk_plugin.data.policy import NOT_STOPPED, Outcome, PrivacyPolicy
+from cfk_plugin.data.outcome import Outcome
+from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region, json_value, part_from_dict, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, PolicyError, quiet

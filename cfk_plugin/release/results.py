@@ -14,13 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 from cfk_plugin.data.display import card, facts, marked, picture, table
 from cfk_plugin.data.encoded_table import require_person
-from cfk_plugin.data.policy import (
-    ALREADY_DESIRED,
-    Outcome,
-    PrivacyPolicy,
-    plain_settings,
-    sha256_of,
-)
+from cfk_plugin.data.outcome import ALREADY_DESIRED, Outcome
+from cfk_plugin.data.policy import PrivacyPolicy, plain_settings, sha256_of
 from cfk_plugin.data.region import (
     Interval,
     Part,

@@ -77,10 +77,10 @@ def _rows_to_explain(anonymizer: KAnonymizer, size: int) -> Rows:
     n_tried = min(size * _TRIED_PER_PERSON, population.n_rows)
     order = np.random.default_rng(anonymizer.seed).permutation(population.n_rows)[:n_tried]
     goal = anonymizer.goal_
-    if goal.is_opposite:
+    if not goal.may_be_met_already:
         return order[:size]
     labels = anonymizer.pipeline_.rows.labels(order)
-    return order[~goal.is_met(labels)][:size]
+    return order[~goal.is_met(labels, labels)][:size]
 
 
 def _count(

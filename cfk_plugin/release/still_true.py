@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.combinations import Grid, rows_for_cells
 from cfk_plugin.data.constraints import Constraints, DistinctParts, Rules
 from cfk_plugin.data.display import card
 from cfk_plugin.data.domain import Codes, Domain, Rows, bin_codes, bin_of
 from cfk_plugin.data.encoded_table import Encoder, encode
-from cfk_plugin.data.model import Grid, LabelModel, rows_for_cells, thresholded
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import OPPOSITE, Mask, Outcome
+from cfk_plugin.data.model import LabelModel, thresholded
+from cfk_plugin.data.outcome import OPPOSITE, DesiredOutcome, Outcome
+from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, InputError, counted
@@ -259,7 +260,7 @@ def _goal_of(outcome: Outcome, desired: Any) -> DesiredOutcome:
             " made for"
         )
     goal = DesiredOutcome.of(desired)
-    if goal.is_opposite:
+    if goal.needs_factual_labels:
         raise InputError(
             'desired="opposite" does not say which outcome that was; give a label, a set, a range'
             " or a function"

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.audit.result import GUESSES
-from cfk_plugin.data.policy import ALREADY_DESIRED, sha256_of
+from cfk_plugin.data.outcome import ALREADY_DESIRED
+from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.records.summary import Figures

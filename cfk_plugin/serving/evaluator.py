@@ -21,7 +21,8 @@ from mlflow.models.evaluation.artifacts import (
 from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 
 from cfk_plugin._protect import protect
-from cfk_plugin.data.policy import ALREADY_DESIRED, PrivacyPolicy
+from cfk_plugin.data.outcome import ALREADY_DESIRED
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, part_to_text
 from cfk_plugin.errors import InputError, ModelError, did_you_mean, quiet
 from cfk_plugin.plots import Display, RiskDisplay

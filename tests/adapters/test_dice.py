@@ -21,7 +21,8 @@ from cfk_adapters import dice as adapter
 from cfk_adapters.dice_errors import sentence_for
 from cfk_plugin import Population, Schema, protect
 from cfk_plugin.adapting import ExplainerError, NoneFoundError
-from cfk_plugin.data.policy import Outcome, PrivacyPolicy
+from cfk_plugin.data.outcome import Outcome
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import AdapterError, NotForwardedError
 from cfk_plugin.hookspecs import AdaptContext

@@ -12,9 +12,11 @@ import time
 import numpy as np
 
 from cfk_plugin import KAnonymizer, PrivacyPolicy
+from cfk_plugin.data.combinations import Grid
 from cfk_plugin.data.encoded_table import encode
-from cfk_plugin.data.model import CombinationOutcomes, Grid, LabelModel, TrainingLabels
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.lookup.baselines import GraspProtector, MondrianProtector

@@ -26,9 +26,9 @@ from cfk_plugin.audit.epsilon import EpsilonAudit
 from cfk_plugin.audit.result import AttackReport, AuditReport, AuditResult, Check, Curve, Rate
 from cfk_plugin.audit.suite import SIZES, AuditSize, LeftOut
 from cfk_plugin.cli import app
+from cfk_plugin.data.eligibility import OUTCOMES
 from cfk_plugin.data.formats import faults, schemas
 from cfk_plugin.data.margin import SEALED as REQUIREMENT
-from cfk_plugin.data.model import OUTCOMES
 from cfk_plugin.data.schema import Attribute, Change, Hierarchy, Kind, Role
 from cfk_plugin.data.sealing import BUNDLE_VERSION
 from cfk_plugin.data.wording import Unit, Wording, shipped_languages

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.sentences import Answer, changes_of, message
 from cfk_plugin.data.wording import Language, Wording, shipped_languages

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.data.model import CombinationOutcomes, LabelModel, TrainingLabels
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector

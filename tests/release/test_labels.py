@@ -21,7 +21,7 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.adapting import desired_of
-from cfk_plugin.data.policy import DesiredRange, Outcome
+from cfk_plugin.data.outcome import DesiredRange, Outcome
 from cfk_plugin.errors import AdapterError, CFKError, InputError
 
 dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")

@@ -24,7 +24,7 @@ from cfk_plugin import (
     Schema,
     protect,
 )
-from cfk_plugin.data.policy import ALREADY_DESIRED
+from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.errors import InputError, ModelError, PolicyError
 from cfk_plugin.frontier import nearest_points
 

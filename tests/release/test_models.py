@@ -29,8 +29,7 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.data.model import Thresholded
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.outcome import DesiredOutcome, Outcome
 from cfk_plugin.errors import ModelError
 from commands import cfk, output_of
 

@@ -21,7 +21,7 @@ from cfk_plugin import (
     Schema,
     protect,
 )
-from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.region import Part, part_contains, to_text
 from cfk_plugin.data.sentences import Answer, message
 from cfk_plugin.data.wording import Wording

@@ -28,7 +28,7 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.data.encoded_table import Counterfactual
-from cfk_plugin.data.policy import Outcome
+from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.errors import CFKError, PolicyError
 
 CITIES = ["Antwerp", "Bruges", "Ghent", "Liege", "Namur"]

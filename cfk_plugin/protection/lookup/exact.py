@@ -17,8 +17,8 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin.data.combinations import Grid
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.model import Grid
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.region import Region
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest

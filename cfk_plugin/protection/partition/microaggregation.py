@@ -11,12 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from cfk_plugin.data.combinations import rows_for_cells
 from cfk_plugin.data.display import advance
-from cfk_plugin.data.model import LabelModel, TrainingLabels, rows_for_cells
+from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
+from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.metrics.risk import l_diversity, t_closeness
 from cfk_plugin.protection.axes import (
     INTERVAL,
@@ -582,12 +584,10 @@ def partial_dependence(rows: TrainingLabels, goal: DesiredOutcome) -> Floats:
     if not population.has_rows:
         return _on_cluster(population, rows.model, goal, most)
     labels = rows.labels(np.arange(population.n_rows))
-    chosen = np.arange(len(labels)) if goal.is_opposite else np.flatnonzero(goal.is_met(labels))
+    chosen = np.flatnonzero(goal.is_eligible(labels))
     if not len(chosen):
         return np.zeros(n_cells)
-    if goal.is_opposite:
-        frequent = Counter(sorted(labels.tolist(), key=str)).most_common(1)[0][0]
-        goal = DesiredOutcome.of(lambda answers: np.asarray(answers == frequent, dtype=bool))
+    goal = goal.independent_of_query(labels)
     count = min(most, len(chosen))
     number = population.keyed_numbers(chosen)
     least = number <= np.partition(number, count - 1)[count - 1]
@@ -611,7 +611,7 @@ def _on_cluster(
     votes, but no row.
     """
     cells = population.cells
-    frequent = _most_frequent(population, model) if goal.is_opposite else None
+    frequent = _most_frequent(population, model) if goal.needs_factual_labels else None
 
     def is_desired(labels: NDArray[np.object_]) -> Mask:
         if frequent is None:
