@@ -49,7 +49,8 @@ from cfk_plugin.release.call import (
 from cfk_plugin.release.editions import CatalogueEditions
 from cfk_plugin.release.guarantee import FitRules, ReciprocalGuarantee, SealedContent, Sources
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
-from cfk_plugin.release.verification import Certified, Verdict, Verifier
+from cfk_plugin.release.verdicts import Certified, Verdict
+from cfk_plugin.release.verification import Verifier
 
 _EXACT = (
     'private_values="exact" gives each entry of the catalogue the private values of one person;'
