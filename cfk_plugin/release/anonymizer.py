@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -62,7 +63,6 @@ from cfk_plugin.release.publication import content_of, distinct_entries, numbere
 from cfk_plugin.release.results import (
     Explanation,
     GeneralizedCounterfactual,
-    PrototypeCounterfactual,
     Withheld,
 )
 from cfk_plugin.release.short_catalogue import ShortCatalogue, check_within
@@ -235,13 +235,9 @@ class KAnonymizer(HostOnly):
                 " answers tell no more than all of it. Leave the ledger out, or protect where the"
                 " rows are"
             )
+        models_later = [thresholded(each, threshold) for each in checked_later(later)]
         with doing("asking the model about the training rows"):
-            return self._learn(
-                population,
-                thresholded(model, threshold),
-                desired,
-                [thresholded(each, threshold) for each in checked_later(later)],
-            )
+            return self._learn(population, thresholded(model, threshold), desired, models_later)
 
     def _check_companions(self) -> None:
         """Refuse a reference that is no population, and a ledger that is none."""
@@ -267,23 +263,27 @@ class KAnonymizer(HostOnly):
     def _learn(
         self, population: Population, model: Any, desired: Any, later: Sequence[Any]
     ) -> KAnonymizer:
-        """Learn what answers calls: labels, groups, a catalogue; then set up the pipeline."""
+        """Learn all attributes that end in an underscore, in the order in which they depend.
+
+        The labels of training rows decide who is eligible; the guarantee makes groups, and maybe a
+        catalogue, of these people; the pipeline connects both with the verifier and the ledger.
+        """
         self.manager_ = load_plugins(self.plugins)
         self.population_ = population
         self.goal_ = DesiredOutcome.of(desired)
         self.rules_ = rules_of(population.encoder)
-        self.model_ = self._learn_model(model)
+        self.model_ = self._labelled(model)
         rows = TrainingLabels(self.model_, population)
         self._check_outcomes(rows)
-        self.later_ = [self._learn_model(each) for each in later]
+        self.later_ = [self._labelled(each) for each in later]
         rows.requirement = requirement_of(self.policy_, self.goal_, rows, self.later_)
         people = self._people_of_ledger()
         self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, self.effort, people)
         protector, self.method_ = self.guarantee_.choose_protector(
             self.method, self.manager_.protectors()
         )
-        reruns = self.measure_k_effective and self.guarantee_.reruns_for_k_effective
-        if reruns:
+        measures_k_effective = self.measure_k_effective and self.guarantee_.reruns_for_k_effective
+        if measures_k_effective:
             check_rerun(protector, self.policy_)
         self.explainer_sample_: dict[str, int] | None = None  # see `protect`
         self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
@@ -302,17 +302,20 @@ class KAnonymizer(HostOnly):
             search=self._search_options(),
             ledger=self.ledger,
             people=people,
-            measures_k_effective=reruns,
+            measures_k_effective=measures_k_effective,
             seed=self.seed,
         )
-        # columns whose change is worth a warning, which a fit for an audit does not give
-        self._personal_columns: tuple[str, ...] = ()
-        if not is_refitting():
-            self._personal_columns = tuple(personal_columns(population.schema.features))
+        self._personal_columns = self._columns_to_warn_of()
         self._note_provenance(model)
         return self
 
-    def _learn_model(self, model: Any) -> LabelModel:
+    def _columns_to_warn_of(self) -> tuple[str, ...]:
+        """Return columns whose change is worth a warning; a fit for an audit gives none."""
+        if is_refitting():
+            return ()
+        return tuple(personal_columns(self.population_.schema.features))
+
+    def _labelled(self, model: Any) -> LabelModel:
         return LabelModel(model, self.population_.schema.features, self.goal_)
 
     def _check_outcomes(self, rows: TrainingLabels) -> None:
@@ -412,35 +415,32 @@ class KAnonymizer(HostOnly):
         self._check_cells("transform()")
         started = time.perf_counter()
         frame, query = as_table(counterfactuals, self.population_.schema.features)
-        facts = (
-            None
-            if factuals is None
-            else require_features(factuals, self.population_.schema.features, "factuals")
-        )
-        if facts is not None and len(facts) != len(frame):
-            raise InputError(
-                f"{len(facts)} factuals for {len(frame)} counterfactuals; give one each"
-            )
-        call = Request(started=started)
-        if facts is not None:
-            call = replace(call, is_for_people=True, queries=facts.set_axis(query, axis=0))
-        rules = self.rules_for(facts)
+        features = self.population_.schema.features
+        request = Request(started=started)
+        if factuals is not None:
+            factuals = require_features(factuals, features, "factuals")
+            if len(factuals) != len(frame):
+                raise InputError(
+                    f"{len(factuals)} factuals for {len(frame)} counterfactuals; give one each"
+                )
+            queries = factuals.set_axis(query, axis=0)
+            request = replace(request, is_for_people=True, queries=queries)
+        rules = self.rules_for(factuals)
         limit = most_changes(max_changes)
-        if limit is not None and facts is None:
+        if limit is not None and factuals is None:
             raise InputError("max_changes counts what a person changes; give the factuals as well")
-        decided = decided_features(self.population_.schema.features, rules)
-        call = replace(call, decided=decided, rules=rules)
-        with doing("protecting counterfactuals") if progress is None else heard(progress) as told:
-            entries, findings = self.pipeline_.release(
+        request = replace(request, decided=decided_features(features, rules), rules=rules)
+        with _shown("protecting counterfactuals", progress) as shown_progress:
+            explanations, findings = self.pipeline_.release(
                 frame,
                 query,
-                factuals=facts,
+                factuals=factuals,
                 rules=rules,
                 max_changes=limit,
                 instance_based=instance_based,
-                progress=advance if progress is None else told,
+                progress=shown_progress,
             )
-        return self.wrap(entries, findings, generator="table", call=call)
+        return self.wrap(explanations, findings, generator="table", call=request)
 
     @without_frames
     def explain(
@@ -512,22 +512,19 @@ class KAnonymizer(HostOnly):
         limit = most_changes(max_changes)
         pipeline = replace(self.pipeline_, goal=self.goal_of_call(desired) or self.goal_)
         decided = decided_features(self.population_.schema.features, rules, features_to_vary)
-        call = replace(Request.of(queries, groups), decided=decided, rules=rules)
+        request = replace(Request.of(queries, groups), decided=decided, rules=rules)
         query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
-        # so the ledger does not record it either
+        explanations: list[Explanation] = []
         if self.ledger is not None and not may_observe(len(query), track):
-            entries: list[Explanation] = [Withheld(q, "not_recorded") for q in query.tolist()]
+            # Withheld here, so that the ledger does not record them either.
+            explanations.extend(Withheld(number, "not_recorded") for number in query.tolist())
         else:
-            with doing("answering queries") if progress is None else heard(progress) as told:
-                entries = pipeline.answer(
-                    frame.take(query),
-                    query,
-                    rules,
-                    advance if progress is None else told,
-                    max_changes=limit,
+            with _shown("answering queries", progress) as shown_progress:
+                explanations = pipeline.answer(
+                    frame.take(query), query, rules, shown_progress, max_changes=limit
                 )
         record = partial(observe, track=track)
-        return self.wrap(entries, None, "catalogue", call, record, start="query")
+        return self.wrap(explanations, None, "catalogue", request, record, start="query")
 
     def published(
         self, *, previous: Previous | None = None, within: float | None = None
@@ -762,7 +759,7 @@ class KAnonymizer(HostOnly):
         """
         facts = {**self._facts, "tolerance": self.detector_.used}
         environment = {**self._environment, "generator": generator}
-        about = ResultContext(
+        context = ResultContext(
             facts,
             environment,
             sample=self.explainer_sample_,
@@ -782,21 +779,23 @@ class KAnonymizer(HostOnly):
                 "generator": generator,
                 **self.guarantee_.provenance(start),
             },
-            about=about.of_call(call, entries),
+            about=context.of_call(call, entries),
         )
         if record is not None and not record(result):
             result = result.without_record()
-        refused = [entry for entry in result.withheld if entry.reason != ALREADY_DESIRED]
-        if self.policy_.on_infeasible == "raise" and refused:
-            reasons = ", ".join(sorted({entry.reason for entry in refused}))
-            found = f"{len(refused)} of {counted(len(result), 'explanation')}"
-            raise InfeasibleError(
-                f"{found} {'is' if len(refused) == 1 else 'are'} withheld: {reasons}"
-            )
+        if self.policy_.on_infeasible == "raise":
+            _refuse_withheld(result)
         self._warn_of_personal_columns(entries, call)
-        told = self.method_, self.policy_.sha256, self.population_.fingerprint
-        for entry in result if "cfk_released" in self.manager_.hooks else ():
-            self.manager_.released(release_record(entry, *told))
+        if "cfk_released" in self.manager_.hooks:
+            for explanation in result:
+                self.manager_.released(
+                    release_record(
+                        explanation,
+                        self.method_,
+                        self.policy_.sha256,
+                        self.population_.fingerprint,
+                    )
+                )
         return result
 
     def _warn_of_personal_columns(self, entries: Sequence[Explanation], call: Request) -> None:
@@ -820,11 +819,12 @@ class KAnonymizer(HostOnly):
             columns = [name for name in names if name in changed]
             warn(_what_nobody_can_change(columns), PersonalColumnWarning)
 
-    def _check_cells(self, asked: str) -> None:
+    def _check_cells(self, caller: str) -> None:
+        """Refuse a method that looks up the group of a record where no class is known."""
         self._check_fitted()
         if not self.population_.has_cells:
             raise PolicyError(
-                f"{asked} needs to know who is where; a sealed catalogue answers queries: use"
+                f"{caller} needs to know who is where; a sealed catalogue answers queries: use"
                 " explain()"
             )
 
@@ -847,7 +847,7 @@ class KAnonymizer(HostOnly):
             return card("KAnonymizer, not fitted", f"{policy.promise}.", facts(rows))
         rows |= {"method": self.method_, "people": f"{self.population_.n_people:,}"}
         rows |= self.guarantee_.facts_for_card()
-        rows |= {"ledger": self._ledger_backend}
+        rows["ledger"] = self._ledger_backend
         return card("KAnonymizer", f"{policy.promise}.", facts(rows))
 
     def _counts(self) -> str:
@@ -877,6 +877,28 @@ def _check_search(change_cost: object, rounding: object) -> None:
         raise InputError(f"rounding must be True or False, got {rounding!r}")
 
 
+@contextmanager
+def _shown(step: str, progress: Progress | None) -> Iterator[Progress | None]:
+    """Yield a callback that shows progress: by the user's own callable, or else as a line."""
+    if progress is None:
+        with doing(step):
+            yield advance
+        return
+    with heard(progress) as shown_progress:
+        yield shown_progress
+
+
+def _refuse_withheld(result: Explanations) -> None:
+    """Raise an error if an explanation is withheld, except that there is nothing to explain."""
+    withheld = [entry for entry in result.withheld if entry.reason != ALREADY_DESIRED]
+    if not withheld:
+        return
+    reasons = ", ".join(sorted({entry.reason for entry in withheld}))
+    share = f"{len(withheld)} of {counted(len(result), 'explanation')}"
+    verb = "is" if len(withheld) == 1 else "are"
+    raise InfeasibleError(f"{share} {verb} withheld: {reasons}")
+
+
 def _what_nobody_can_change(columns: Sequence[str]) -> str:
     """Return the text of a warning about columns that answers change."""
     listed = ", ".join(f'"{name}"' for name in columns)
@@ -884,7 +906,8 @@ def _what_nobody_can_change(columns: Sequence[str]) -> str:
         f"answers tell people to change {', '.join(columns)}. If nobody can change that, say so:"
         f" Schema.from_frame(..., immutable=[{listed}])"
     )
-    if ages := age_columns(columns):
+    ages = age_columns(columns)
+    if ages:
         text += f'. What may only grow is monotone={{"{ages[0]}": "increase"}}'
     return text
 
@@ -905,14 +928,13 @@ def _content_of_previous(previous: Previous) -> Mapping[str, Any]:
 def release_record(
     entry: Explanation, method: str, policy_hash: str, population: str = ""
 ) -> ReleaseRecord:
-    certificate = entry.certificate if isinstance(entry, GeneralizedCounterfactual) else None
-    return ReleaseRecord(
-        status=entry.status,
-        reason=entry.reason if isinstance(entry, Withheld) else None,
-        method=method,
-        k=certificate.k if certificate else None,
-        ncp=certificate.ncp if certificate else None,
-        pureness=certificate.pureness if certificate else None,
-        policy_hash=policy_hash,
-        population="" if isinstance(entry, PrototypeCounterfactual) else population,
+    """Return what plugins are told of an explanation; it has no value of any attribute."""
+    record = ReleaseRecord(
+        status=entry.status, method=method, policy_hash=policy_hash, population=population
     )
+    if isinstance(entry, GeneralizedCounterfactual):
+        certificate = entry.certificate
+        return replace(record, k=certificate.k, ncp=certificate.ncp, pureness=certificate.pureness)
+    if isinstance(entry, Withheld):
+        return replace(record, reason=entry.reason)
+    return replace(record, population="")

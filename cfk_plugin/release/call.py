@@ -155,7 +155,7 @@ class Candidates(HostOnly):
         return len(self.points)
 
     @property
-    def judge(self) -> OutcomeTest:
+    def outcome_test(self) -> OutcomeTest:
         """Says of labels, given with the candidate each belongs to, whether they are desired."""
         return self.goal.test_for(self.factual_labels, self.labels)
 

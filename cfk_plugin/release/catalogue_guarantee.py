@@ -49,7 +49,8 @@ from cfk_plugin.release.call import (
 from cfk_plugin.release.editions import CatalogueEditions
 from cfk_plugin.release.guarantee import FitRules, ReciprocalGuarantee, SealedContent, Sources
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
-from cfk_plugin.release.verification import Certified, Verdict, Verifier
+from cfk_plugin.release.verdicts import Certified, Verdict
+from cfk_plugin.release.verification import Verifier
 
 _EXACT = (
     'private_values="exact" gives each entry of the catalogue the private values of one person;'
@@ -416,7 +417,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             codes, numbers = constraints.take(at).nearest(name, parts, np.arange(len(at)), parts.of)
             columns[name] = domain.column(codes, numbers)
         labels = self.rows.ask(candidates.points.frame.take(at).assign(**columns))
-        return set(at[~candidates.judge(labels, at)].tolist())
+        return set(at[~candidates.outcome_test(labels, at)].tolist())
 
     def newcomers(self) -> Handles | None:
         """Return the people who were in no published table, where entries have exact values."""

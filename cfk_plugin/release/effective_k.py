@@ -17,7 +17,7 @@ from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.release.call import Candidates
 from cfk_plugin.release.proposals import Proposer
-from cfk_plugin.release.verification import Certified, Verdict
+from cfk_plugin.release.verdicts import Certified, Verdict
 
 
 def with_k_effective(
@@ -60,7 +60,7 @@ def _in_their_place(
     encoder = rows.population.encoder
     frame = rows_for_cells(encoder, candidates.points.frame, candidate, cells)
     points = encode(frame, encoder)
-    judge = candidates.judge.take(candidate)
+    judge = candidates.outcome_test.take(candidate)
     return Candidates(
         position=candidates.position[candidate],
         points=points,

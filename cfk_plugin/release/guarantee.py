@@ -42,7 +42,8 @@ from cfk_plugin.records.rule import Handles
 from cfk_plugin.release.call import Call, Candidates, DesiredCounterfactuals, Selection, rows_of
 from cfk_plugin.release.protector_choice import choose_protector
 from cfk_plugin.release.results import Explanation
-from cfk_plugin.release.verification import Verdict, Verifier
+from cfk_plugin.release.verdicts import Verdict
+from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
     from cfk_plugin.protection.catalogue.catalogue import Catalogue

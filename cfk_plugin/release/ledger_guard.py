@@ -23,7 +23,8 @@ from cfk_plugin.release.call import Candidates
 from cfk_plugin.release.guarantee import Guarantee
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.results import Withheld
-from cfk_plugin.release.verification import Certified, RemainingRows, Verdict, Verifier, refused
+from cfk_plugin.release.verdicts import Certified, Verdict, refused
+from cfk_plugin.release.verification import RemainingRows, Verifier
 
 if TYPE_CHECKING:
     from cfk_plugin.records.ledger import Ledger, OnRecord

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class PersonHandles(HostOnly):
     """The handles by which a ledger knows the people of a population.
 
-    A person is known by the subject key, where the schema names one. Else each row is a person, who
-    is known by the values of all features, and by a number if several rows have the same. Where
-    rows are not in this process, nobody can be told from others: people are known by the
-    fingerprint of the population, so that none of them is found in another population.
+    A person is known by the subject key, where the schema names one. Otherwise each row is a
+    person, known by the values of all features, and by a number if several rows have the same
+    values. Where rows are not in this process, people cannot be told apart by values: they are
+    known by the fingerprint of the population, so that none is found in another population.
     """
 
     def __init__(self, ledger: Ledger, population: Population) -> None:

@@ -1,8 +1,16 @@
 """From a call to explanations: the steps of the pipeline, in order.
 
-A call gives counterfactuals, or queries. The guarantee selects what may be released for it
-(`Guarantee.candidates`, `Guarantee.answers`). Then `Pipeline.run` decides on these candidates and
-presents what remains. Whatever fails is withheld.
+1. The call: counterfactuals, or queries, are encoded (`Pipeline.release`, `Pipeline.answer`).
+2. Candidates: the guarantee selects what may be released for the valid rows of the call
+   (`Guarantee.candidates`, `Guarantee.answers`).
+3. Decision: a protector proposes a region for each candidate, the verifier recounts it, and a
+   ledger, if there is one, records it before it is released (`Pipeline.decide`).
+4. Actionability: what the person cannot change is withheld.
+5. Effective k: a rerun tells how many people are left, where that is not known beforehand.
+6. Explanations: what remains is presented, and the guarantee withholds explanations of one query
+   that must not stand together. `Pipeline.run` returns them in the order of the call.
+
+Whatever fails, on the way, is withheld.
 """
 
 from __future__ import annotations
@@ -40,7 +48,8 @@ from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.proposals import Proposer
 from cfk_plugin.release.query_outcomes import ReadableQueries, with_unknown_category
 from cfk_plugin.release.results import Explanation, Withheld
-from cfk_plugin.release.verification import Verdict, Verifier, entries_of, refused
+from cfk_plugin.release.verdicts import Verdict, entries_of, refused
+from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
     from cfk_plugin.protection.catalogue.catalogue import Catalogue
@@ -181,7 +190,10 @@ class Pipeline(HostOnly):
     # --- the steps --------------------------------------------------------------------------------
 
     def run(self, call: Call, selection: Selection) -> list[Explanation]:
-        """Return one explanation per row of the call, in order, from what was selected for it."""
+        """Return one explanation per row of the call, in order.
+
+        `selection` is what the guarantee can answer of the call. Other rows are withheld.
+        """
         explanations: dict[int, Explanation] = {
             position: Withheld(int(call.query[position]), reason)
             for position, reason in selection.withheld.items()
@@ -193,7 +205,7 @@ class Pipeline(HostOnly):
         return call.in_order(explanations)
 
     def _explain(self, candidates: Candidates) -> list[Explanation]:
-        """Decide on each candidate, and present what may be released."""
+        """Return one explanation per candidate: steps 3 to 6."""
         verdicts = self.decide(candidates)
         verdicts = self._without_excluded_changes(candidates, verdicts)
         verdicts = self._with_k_effective(candidates, verdicts)
@@ -233,7 +245,7 @@ class Pipeline(HostOnly):
     def _without_excluded_changes(
         self, candidates: Candidates, verdicts: list[Verdict]
     ) -> list[Verdict]:
-        """Refuse what the person cannot change, or more changes than are wanted.
+        """Withhold what asks for an excluded change, or for more changes than are permitted.
 
         The ledger is asked before this step. A refusal because of an excluded change reveals where
         the region lies: a person who asks again with other limits narrows it down. So a region that
@@ -242,11 +254,13 @@ class Pipeline(HostOnly):
         constraints = candidates.constraints
         if constraints is None:
             return verdicts
+        points = candidates.points
+        actionability = self.verifier.actionability
         if constraints.rules:
-            verdicts = self.verifier.hold_to(
-                constraints, candidates.points, verdicts, candidates.judge, self.rows.ask
+            verdicts = actionability.withhold_excluded_changes(
+                constraints, points, verdicts, candidates.outcome_test, self.rows.ask
             )
-        return self.verifier.hold_to_few_changes(constraints, candidates.points, verdicts)
+        return actionability.withhold_too_many_changes(constraints, points, verdicts)
 
     def _with_k_effective(self, candidates: Candidates, verdicts: list[Verdict]) -> list[Verdict]:
         """Add how many people are left after a rerun, where that is measured."""

@@ -25,7 +25,8 @@ from cfk_plugin.release.call import Candidates
 from cfk_plugin.release.guarantee import Guarantee
 from cfk_plugin.release.rebuilt_proposals import rebuild
 from cfk_plugin.release.results import Withheld
-from cfk_plugin.release.verification import Verdict, Verifier, refused
+from cfk_plugin.release.verdicts import Verdict, refused
+from cfk_plugin.release.verification import Verifier
 
 _log = logging.getLogger("cfk_plugin")
 _DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness

@@ -1,4 +1,4 @@
-"""Which queries already have the outcome that a call names: nobody with it is told to change."""
+"""Queries that already have the outcome that a call names, and need no change to get it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from cfk_plugin.errors import HostOnly
 class ReadableQueries(HostOnly):
     """The queries that the model can be asked about, each once."""
 
-    rows: EncodedTable
-    at: Rows  # positions, among all that was asked for, whose query can be read
-    row_of: Rows  # for each of these, the position of its query in `rows`
-    n_asked: int
+    rows: EncodedTable  # n_queries rows
+    at: Rows  # shape (n_readable,); rows of the call whose query can be read
+    row_of: Rows  # shape (n_readable,); for each of these, the position of its query in `rows`
+    n_asked: int  # number of rows of the call
 
     @classmethod
     def build(
