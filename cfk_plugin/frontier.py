@@ -27,7 +27,8 @@ from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.metrics.intervals import Figures, mean_of
 from cfk_plugin.records.run import LoggedReport, ReportContents, Value
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.guarantee import AUTO, check
+from cfk_plugin.release.fit_checks import check
+from cfk_plugin.release.protector_choice import AUTO
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
 
 if TYPE_CHECKING:

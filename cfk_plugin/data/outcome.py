@@ -336,11 +336,6 @@ class DesiredOutcome(ABC):
         """The outcome that every certificate states; None where it depends on the query."""
         return None
 
-    @property
-    def is_opposite(self) -> bool:
-        """`needs_factual_labels` under its former name, until nothing asks for it any more."""
-        return self.needs_factual_labels
-
     @abstractmethod
     def check(self, classes: Sequence[Any] | None, labels: Labels | None) -> None:
         """Refuse an outcome that the model cannot give.

@@ -112,7 +112,7 @@ class TrainingLabels(HostOnly):
         counterfactuals: EncodedTable,
         queries: EncodedTable | Labels | None,
         groups: FixedRegions | None,
-        cells_of_region: Callable[[Region], Codes],
+        cells_of_region: Callable[[Region], Codes] | None,
     ) -> tuple[Labels, Labels | None, KnownOutcomes]:
         """Ask for the labels of counterfactuals and, unless they are known, of queries.
 
@@ -126,8 +126,9 @@ class TrainingLabels(HostOnly):
             The queries, or their labels if these are known.
         groups : FixedRegions, optional
             From which the region of a counterfactual follows.
-        cells_of_region : callable
-            Returns the codes that verification will ask about, shape (m, n_quasi_identifiers).
+        cells_of_region : callable, optional
+            Returns the codes that verification will ask about, shape (m, n_quasi_identifiers). It
+            is needed with `groups`.
 
         Returns
         -------
@@ -154,12 +155,12 @@ class TrainingLabels(HostOnly):
         self,
         counterfactuals: EncodedTable,
         groups: FixedRegions | None,
-        cells_of_region: Callable[[Region], Codes],
+        cells_of_region: Callable[[Region], Codes] | None,
     ) -> KnownOutcomes:
         """Return the combinations that verification will ask about, still without predictions."""
         which = [np.empty(0, dtype=np.int64)]
         cells = [np.empty((0, len(self.population.sizes)), dtype=np.int32)]
-        if groups is not None:
+        if groups is not None and cells_of_region is not None:
             the_only_class = np.zeros(len(counterfactuals), dtype=np.int64)
             group = groups.group_of(counterfactuals.codes, counterfactuals.numbers, the_only_class)
             for i in np.flatnonzero(group >= 0).tolist():

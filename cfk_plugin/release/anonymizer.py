@@ -46,24 +46,18 @@ from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecor
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.answers.moves import SearchOptions
-from cfk_plugin.protection.catalogue.catalogue import Catalogue, catalogue_to_arrays
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.value_book import ValueBook
 from cfk_plugin.protection.partition.microaggregation import Effort
-from cfk_plugin.protection.partition.partition import partition_to_arrays
 from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.editions import CatalogueEditions, book_of_published, outcomes_of
+from cfk_plugin.release.editions import book_of_published, outcomes_of
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
-from cfk_plugin.release.guarantee import (
-    AUTO,
-    Guarantee,
-    check,
-    check_rerun,
-    check_sealable,
-    choose,
-)
+from cfk_plugin.release.fit_checks import check, check_sealable
+from cfk_plugin.release.guarantee_choice import make_guarantee
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
+from cfk_plugin.release.protector_choice import AUTO, check_rerun
 from cfk_plugin.release.publication import content_of, distinct_entries, numbered, table_of
 from cfk_plugin.release.results import (
     Explanation,
@@ -73,7 +67,6 @@ from cfk_plugin.release.results import (
 )
 from cfk_plugin.release.short_catalogue import ShortCatalogue, check_within
 from cfk_plugin.release.shortening import check_rows_are_here, shortened
-from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
     from cfk_plugin.records.ledger import Ledger
@@ -232,7 +225,26 @@ class KAnonymizer(HostOnly):
             built-in one.
         """
         check_population(population)
-        policy = self.policy_ = policy_or(self.policy, population.policy)
+        self.policy_ = policy_or(self.policy, population.policy)
+        self._check_companions()
+        check(self.policy_, self.method, population)
+        self._check_settings()
+        if self.ledger is not None and not population.has_cells:
+            raise PolicyError(
+                "a ledger knows records, and a sealed catalogue has none; as it is fixed, many"
+                " answers tell no more than all of it. Leave the ledger out, or protect where the"
+                " rows are"
+            )
+        with doing("asking the model about the training rows"):
+            return self._learn(
+                population,
+                thresholded(model, threshold),
+                desired,
+                [thresholded(each, threshold) for each in checked_later(later)],
+            )
+
+    def _check_companions(self) -> None:
+        """Refuse a reference that is no population, and a ledger that is none."""
         if self.reference is not None:
             check_population(self.reference, "reference")
         if self.ledger is not None and not hasattr(self.ledger, "settle"):
@@ -240,107 +252,103 @@ class KAnonymizer(HostOnly):
                 f"ledger must be a Ledger, got {type(self.ledger).__name__}; open one with"
                 " Ledger(path)"
             )
-        check(policy, self.method, population)
+
+    def _check_settings(self) -> None:
+        """Refuse a seed, an effort or a way of searching that is none."""
         whole_number("seed", self.seed, 0)
         if self.effort not in get_args(Effort):
             raise InputError(
                 f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}"
                 f"{did_you_mean([self.effort], get_args(Effort))}"
             )
-        search = _search_options(self.change_cost, self.rounding, self.effort)
-        if self.ledger is not None and not population.has_cells:
-            raise PolicyError(
-                "a ledger knows records, and a sealed catalogue has none; as it is fixed, many"
-                " answers tell no more than all of it. Leave the ledger out, or protect where the"
-                " rows are"
-            )
-        models_later = [thresholded(each, threshold) for each in checked_later(later)]
-        with doing("asking the model about the training rows"):
-            return self._fitted(
-                population, thresholded(model, threshold), desired, models_later, search
-            )
+        _check_search(self.change_cost, self.rounding)
 
     @without_frames
-    def _fitted(
-        self,
-        population: Population,
-        model: Any,
-        desired: Any,
-        later: Sequence[Any],
-        search: SearchOptions,
+    def _learn(
+        self, population: Population, model: Any, desired: Any, later: Sequence[Any]
     ) -> KAnonymizer:
-        policy = self.policy_
+        """Learn what answers calls: labels, groups, a catalogue; then set up the pipeline."""
         self.manager_ = load_plugins(self.plugins)
-        self.population_, self.goal_, self.rules_ = (
-            population,
-            DesiredOutcome.of(desired),
-            rules_of(population.encoder),
-        )
-        self.model_ = LabelModel(model, population.schema.features, self.goal_)
+        self.population_ = population
+        self.goal_ = DesiredOutcome.of(desired)
+        self.rules_ = rules_of(population.encoder)
+        self.model_ = self._learn_model(model)
         rows = TrainingLabels(self.model_, population)
-        self.goal_.check(self.model_.classes, rows.tried())
-        population.schema.wording.check_outcomes(self.model_.classes)
-        features = population.schema.features
-        self.later_ = [LabelModel(each, features, self.goal_) for each in later]
-        rows.requirement = requirement_of(policy, self.goal_, rows, self.later_)
+        self._check_outcomes(rows)
+        self.later_ = [self._learn_model(each) for each in later]
+        rows.requirement = requirement_of(self.policy_, self.goal_, rows, self.later_)
         people = self._people_of_ledger()
-        editions = None
-        if people is not None and policy.guarantee == "catalogue":
-            editions = CatalogueEditions(people.ledger, people, policy, self.goal_)
-        state = self.guarantee_ = Guarantee.prepare(policy, self.goal_, rows, self.effort, editions)
-        self.editions_ = editions
-        is_shared = policy.private_values == "shared"
-        protector, self.method_ = state.protector or choose(self.method, self.manager_.protectors())
-        if self.measure_k_effective and state.partition is None:
-            check_rerun(protector, policy)
+        self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, self.effort, people)
+        protector, self.method_ = self.guarantee_.choose_protector(
+            self.method, self.manager_.protectors()
+        )
+        reruns = self.measure_k_effective and self.guarantee_.reruns_for_k_effective
+        if reruns:
+            check_rerun(protector, self.policy_)
         self.explainer_sample_: dict[str, int] | None = None  # see `protect`
-        self.detector_ = Detector(population, policy.near_native, seed=self.seed)
-        mapped_rows = None if state.partition is None else state.partition.rows_mapped_to
-        sealed = None if population.has_cells else state.sealed_region
+        self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
         self.pipeline_ = Pipeline(
             population=population,
-            policy=policy,
+            policy=self.policy_,
             model=self.model_,
             goal=self.goal_,
             rows=rows,
-            guarantee=state,
+            guarantee=self.guarantee_,
             protector=protector,
             method=self.method_,
             plugins=self.manager_,
             detector=self.detector_,
-            verifier=Verifier(
-                population,
-                policy,
-                reference=self.reference,
-                mapped_rows=mapped_rows,
-                sealed=sealed,
-                requirement=rows.requirement,
-                seed=self.seed,
-            ),
-            search=search,
+            verifier=self.guarantee_.verifier(reference=self.reference, seed=self.seed),
+            search=self._search_options(),
             ledger=self.ledger,
             people=people,
-            newcomers=None if is_shared or editions is None else editions.newcomers,
-            measures_k_effective=self.measure_k_effective and state.partition is None,
+            measures_k_effective=reruns,
             seed=self.seed,
         )
-        ledger, versions = (
-            "none" if self.ledger is None else self.ledger.backend,
-            self.manager_.versions(),
-        )
-        more: dict[str, Any] = {"reference": self.reference is not None, "model": model}
-        # whose change is worth a warning, which a fit for an audit does not give
+        # columns whose change is worth a warning, which a fit for an audit does not give
         self._personal_columns: tuple[str, ...] = ()
         if not is_refitting():
             self._personal_columns = tuple(personal_columns(population.schema.features))
-        self._facts = facts_of(population, policy.k) | {"fingerprint": population.fingerprint}
-        self._environment = environment_of(plugins=versions, seed=self.seed, ledger=ledger, **more)
+        self._note_provenance(model)
+        return self
+
+    def _learn_model(self, model: Any) -> LabelModel:
+        return LabelModel(model, self.population_.schema.features, self.goal_)
+
+    def _check_outcomes(self, rows: TrainingLabels) -> None:
+        """Refuse a goal, or words for outcomes, that the model's labels do not fit."""
+        self.goal_.check(self.model_.classes, rows.tried())
+        self.population_.schema.wording.check_outcomes(self.model_.classes)
+
+    def _search_options(self) -> SearchOptions:
+        """Return how a catalogue's answers are chosen."""
+        return SearchOptions(
+            change_cost=float(self.change_cost),
+            rounding=self.rounding,
+            both_orders=self.effort == "thorough",
+        )
+
+    def _note_provenance(self, model: Any) -> None:
+        """Note what every result states of its origin: facts of the data, versions, settings."""
+        population = self.population_
+        versions = self.manager_.versions()
+        self._facts = facts_of(population, self.policy_.k) | {"fingerprint": population.fingerprint}
+        self._environment = environment_of(
+            plugins=versions,
+            seed=self.seed,
+            ledger=self._ledger_backend,
+            reference=self.reference is not None,
+            model=model,
+        )
         self._provenance = {
             "method": self.method_,
             "population": population.fingerprint,
             "plugins": ", ".join(f"{name} {version}" for name, version in versions.items()),
         }
-        return self
+
+    @property
+    def _ledger_backend(self) -> str:
+        return "none" if self.ledger is None else self.ledger.backend
 
     def _people_of_ledger(self) -> PersonHandles | None:
         """Return the people of the population as the ledger knows them, if there is one.
@@ -498,7 +506,7 @@ class KAnonymizer(HostOnly):
             As `transform`; also if a constraint does not name a feature, is empty, or is outside of
             what is declared, or `max_changes` is no whole number from 1 on.
         """
-        self._catalogue("explain()")
+        self._require_catalogue("explain()")
         frame = require_features(queries, self.population_.schema.features, "queries")
         rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
         limit = most_changes(max_changes)
@@ -575,14 +583,11 @@ class KAnonymizer(HostOnly):
         if within is not None:
             check_within(within)
         pipeline = self.pipeline_for(previous)
-        catalogue = pipeline.guarantee.catalogue
-        if catalogue is None:
-            raise PolicyError(_NO_CATALOGUE.format("published()"))
+        catalogue = pipeline.guarantee.require_catalogue("published()")
         if within is not None:
             check_rows_are_here(pipeline.population)
         call = Request()
-        if self.editions_ is not None and self.policy_.private_values != "shared":
-            self.editions_.record_table()
+        self.guarantee_.record_publication()
         # A ledger records all entries, also those that a short part leaves out: answers are made of
         # all of them.
         entries = distinct_entries(pipeline.catalogue_entries(catalogue, np.arange(len(catalogue))))
@@ -608,15 +613,14 @@ class KAnonymizer(HostOnly):
         PolicyError, InputError
             As `published`.
         """
-        self._catalogue("published()")
+        catalogue = self._require_catalogue("published()")
         if previous is None:
             return self.pipeline_
         if self.ledger is not None:
             raise PolicyError(
                 "previous= and a ledger both say what was published before; leave one of them out"
             )
-        partition = self.guarantee_.partition
-        if partition is None or not self.population_.has_rows:
+        if not self.population_.has_rows:
             raise PolicyError(
                 "a sealed catalogue is fixed; publish with previous= where the rows are"
             )
@@ -627,17 +631,12 @@ class KAnonymizer(HostOnly):
             )
         content = _content_of_previous(previous)
         outcomes = outcomes_of(self.guarantee_.eligibility)
-        return self.pipeline_with(book_of_published(content, partition, self.policy_.k, outcomes))
+        book = book_of_published(content, catalogue.partition, self.policy_.k, outcomes)
+        return self.pipeline_with(book)
 
     def pipeline_with(self, book: ValueBook) -> Pipeline:
         """Return the pipeline, with a catalogue that has the private values of a book."""
-        state = self.guarantee_
-        if state.partition is None:
-            raise PolicyError(_NO_CATALOGUE.format("a book of values"))
-        catalogue = Catalogue.build(
-            state.partition, self.policy_, self.goal_, self.pipeline_.rows, book
-        )
-        return replace(self.pipeline_, guarantee=replace(state, catalogue=catalogue))
+        return replace(self.pipeline_, guarantee=self.guarantee_.with_values_of(book))
 
     @property
     def catalogue_(self) -> pd.DataFrame:
@@ -652,11 +651,10 @@ class KAnonymizer(HostOnly):
         """
         return table_of(self.published().to_json())
 
-    def _catalogue(self, asked: str) -> Catalogue:
+    def _require_catalogue(self, caller: str) -> Catalogue:
+        """Return the catalogue for a method of this class; refuse where there is none."""
         self._check_fitted()
-        if self.guarantee_.catalogue is None:
-            raise PolicyError(_NO_CATALOGUE.format(asked))
-        return self.guarantee_.catalogue
+        return self.guarantee_.require_catalogue(caller)
 
     def seal(self, path: str | Path, *, settings: Mapping[str, Any] | None = None) -> None:
         """Write population, policy and partition to one file, from which another process protects
@@ -689,18 +687,12 @@ class KAnonymizer(HostOnly):
         """
         self._check_fitted()
         check_sealable(self.policy_)
-        partition, catalogue = self.guarantee_.partition, self.guarantee_.catalogue
         facts: dict[str, Any] = {"policy": self.policy_.to_dict()}
         if settings is not None:
             facts["settings"] = dict(settings)
-        entries = None
-        arrays: dict[str, NDArray[Any]] = {}
-        if catalogue is not None:
-            arrays, outcomes, entries = catalogue_to_arrays(catalogue)
-            facts |= outcomes
-        elif partition is not None:
-            arrays = partition_to_arrays(partition)
-        self.population_.seal(path, facts=facts, arrays=arrays, entries=entries)
+        content = self.guarantee_.sealed_content()
+        facts |= content.facts
+        self.population_.seal(path, facts=facts, arrays=content.arrays, entries=content.entries)
 
     def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
         """Return the region that protection maps each record to, unverified.
@@ -730,8 +722,7 @@ class KAnonymizer(HostOnly):
         if desired is None:
             return None
         goal = self.goal_.of_call(desired, self.model_.classes)
-        is_part = callable(goal.desired) or not self.goal_.is_opposite
-        if goal != self.goal_ and is_part and self.policy_.counts_eligible:
+        if self.policy_.counts_eligible and not self.goal_.keeps_classes_whole(goal):
             raise InputError(
                 "the call asks for a part of the outcomes, and the k people are those with the"
                 " outcome that was protected for; protect the explainer with desired=(low, high) or"
@@ -780,14 +771,17 @@ class KAnonymizer(HostOnly):
             wording=self.population_.schema.wording,
             encoder=self.population_.encoder,
         )
-        settings = {"start": start} if self.policy_.guarantee == "catalogue" else {}
         result = Explanations(
             entries,
             policy=self.policy_,
             columns=self.population_.schema.features,
             findings=findings,
             n_people=self.population_.n_people,
-            provenance={**self._provenance, "generator": generator, **settings},
+            provenance={
+                **self._provenance,
+                "generator": generator,
+                **self.guarantee_.provenance(start),
+            },
             about=about.of_call(call, entries),
         )
         if record is not None and not record(result):
@@ -852,18 +846,8 @@ class KAnonymizer(HostOnly):
         if not hasattr(self, "pipeline_"):
             return card("KAnonymizer, not fitted", f"{policy.promise}.", facts(rows))
         rows |= {"method": self.method_, "people": f"{self.population_.n_people:,}"}
-        state = self.guarantee_
-        rows |= (
-            {}
-            if state.partition is None
-            else {"groups of people": f"{len(state.partition.regions):,}"}
-        )
-        rows |= (
-            {}
-            if state.catalogue is None
-            else {"answers in the catalogue": f"{len(state.catalogue):,}"}
-        )
-        rows |= {"ledger": "none" if self.ledger is None else self.ledger.backend}
+        rows |= self.guarantee_.facts_for_card()
+        rows |= {"ledger": self._ledger_backend}
         return card("KAnonymizer", f"{policy.promise}.", facts(rows))
 
     def _counts(self) -> str:
@@ -871,7 +855,6 @@ class KAnonymizer(HostOnly):
 
 
 _MOST_COST = 10  # no attribute differs by more than 1 within its range
-_NO_CATALOGUE = '{} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
 _UNKNOWN_TABLE = (
     "nobody of this table is known to the ledger, which knows other people. If it is another table,"
     " give it a ledger of its own. If it is the same, its values are written in another way, and"
@@ -879,8 +862,8 @@ _UNKNOWN_TABLE = (
 )
 
 
-def _search_options(change_cost: object, rounding: object, effort: Effort) -> SearchOptions:
-    """Return how a catalogue's answers are chosen; refused is a cost or a switch that is none."""
+def _check_search(change_cost: object, rounding: object) -> None:
+    """Refuse a cost of changes, or a switch for rounding, that is none."""
     if (
         isinstance(change_cost, bool)
         or not isinstance(change_cost, (int, float))
@@ -892,9 +875,6 @@ def _search_options(change_cost: object, rounding: object, effort: Effort) -> Se
         )
     if not isinstance(rounding, bool):
         raise InputError(f"rounding must be True or False, got {rounding!r}")
-    return SearchOptions(
-        change_cost=float(change_cost), rounding=rounding, both_orders=effort == "thorough"
-    )
 
 
 def _what_nobody_can_change(columns: Sequence[str]) -> str:

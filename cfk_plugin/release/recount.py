@@ -887,7 +887,7 @@ class Rerun:
         return (
             catalogue is not None
             and self._policy.moves_towards_query
-            and catalogue.distinct_parts(found.exact, group)
+            and catalogue.may_have_moved_to(found.exact, group)
         )
 
     def _offered(self, group: int) -> list[str]:

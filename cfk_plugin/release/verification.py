@@ -1,23 +1,48 @@
-"""Verification: the last step, which no plugin changes: it recounts a region from itself and the
-population alone.
+"""Verification: recount every figure of a region before an explanation with it may be released.
+
+A protector proposes regions, or a partition fixes them. `Verifier.verify` believes neither. It
+counts each region again, from nothing but the region, the population and the model:
+
+1. **Recount** (`CountedRegion`). From the population: how many people are inside the region, how
+   many of them the guarantee counts, how much information the region loses, and how diverse the
+   sensitive values of these people are. `refusal_by_population` withholds a region that breaks a
+   rule of the policy.
+2. **Ask the model** (`ModelAnswers`) about the region's value combinations, and about the people
+   inside, with their own quasi-identifiers and the private values that would be released.
+3. **Judge** (`OutcomeFigures`). From these answers: how many combinations, and how many people,
+   have the desired outcome. `refusal_by_model` withholds a region that breaks a rule.
+4. **Certify**. The certificate states the figures that the recipient may see. The recount states
+   those that are for the data holder alone.
+
+Each rule of the policy is a function, from `has_k_people` to `reaches_promised_counts`. The two
+``refusal_by_...`` functions say in which order the rules are tried, and which reason each gives. A
+new reason for withholding is a new rule there.
+
+**What is not recounted.** The population and the model are taken as they are. Which people a
+partition maps to a region is told to the verifier, which checks only that they are inside. Of a
+sealed catalogue without rows there is nothing to count: the counts are those that were sealed. A
+protector's claim that no better region exists is repeated in the certificate, not proved again.
+
+**What is not protected.** No rule withholds exact private values that single a person out; the
+recount only says how many rows have them (`k_private`). Nor does verification stop an attack that
+`PrivacyPolicy.not_stopped` names. It looks at one release at a time: what several releases disclose
+together is the ledger's concern.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.combinations import MOST_CELLS, SAMPLED, Grid, rows_for_cells
-from cfk_plugin.data.constraints import Constraints, DistinctParts
+from cfk_plugin.data.combinations import MOST_CELLS, SAMPLED, Grid
+from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.domain import (
     INVALID,
     UNEXPECTED_MISSING,
@@ -26,118 +51,427 @@ from cfk_plugin.data.domain import (
     Domain,
     Numbers,
     Rows,
-    bin_of,
-    bin_part,
 )
 from cfk_plugin.data.encoded_table import EncodedTable
-from cfk_plugin.data.outcome import Outcome, OutcomeTest
+from cfk_plugin.data.outcome import OutcomeTest
 from cfk_plugin.data.policy import Mask, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, Requirement
-from cfk_plugin.data.region import Interval, Part, Region, part_contains, part_of
+from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.sealing import SealedRegion
-from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.data.training_labels import DESIRED, SURE, CombinationOutcomes
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
-from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease, number_of
-from cfk_plugin.release.results import (
-    Certificate,
-    Explanation,
-    GeneralizedCounterfactual,
-    RegionRecount,
-    Withheld,
-)
+from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease
+from cfk_plugin.release.actionability import Actionability, Ask
+from cfk_plugin.release.results import Certificate, RegionRecount, Withheld
+from cfk_plugin.release.verdicts import Certified, Verdict, entries_of, refused
 
-# most rows inside of remembered regions: of all, and of one
-_REMEMBERED, _FEW_ROWS = 1 << 22, 10_000
-_AT_ONCE = 1 << 22  # codes of queries held at once
-_log = logging.getLogger("cfk_plugin")
+# Other modules of the room take verdicts from here, though they are those of `verdicts`.
+__all__ = ["Certified", "RemainingRows", "Verdict", "Verifier", "entries_of", "refused"]
 
-
-Ask = Callable[[pd.DataFrame], NDArray[Any]]  # from rows to the model's labels
-
-
-class Certified(NamedTuple):
-    region: Region
-    certificate: Certificate
-    recount: RegionRecount
-
-    def with_counts(self, **counts: Any) -> Certified:
-        """Return the verdict with counts that were not known when it was made."""
-        return self._replace(recount=self.recount.with_counts(**counts))
-
-
-Verdict = Certified | Withheld
-
-
-def refused(reason: str, k: int | None = None) -> Withheld:
-    """Return why a region does not leave, and the number of people if too few; the query is filled
-    in later.
-    """
-    return Withheld(-1, reason, refused_k=k)
-
-
-Sealed = Callable[[Region], SealedRegion | None]
+# --- The people of a region -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RemainingRows(HostOnly):
-    """Who is left of the people of a region that was released before; nobody else counts."""
+    """The rows that still count of a region that a ledger has on record.
 
-    inside: Rows  # rows inside of it
-    mapped: Rows  # those to whom it was given; with a lookup guarantee all of them
+    They belong to the people who counted whenever the region was released, and still do.
+    """
+
+    inside: Rows  # rows inside the region
+    mapped: Rows  # rows of people who got the region; with a lookup guarantee all those inside
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PeopleInRows(HostOnly):
+    """The people of a region, counted in the rows of the population.
+
+    The people *inside* are those whose quasi-identifiers fit the region; their number is the
+    certificate's k. The people *mapped* to the region are those who would get it; the guarantee
+    holds for them. `Verifier.people_of` says who these are.
+    """
+
+    population: Population
+    inside: Rows  # shape (n_rows,)
+    mapped: Rows
+
+    @cached_property
+    def n_inside(self) -> int:
+        return self.population.people(self.inside)
+
+    @cached_property
+    def n_mapped(self) -> int:
+        return self.population.people(self.mapped)
+
+    @property
+    def are_mapped_inside(self) -> bool:
+        return bool(np.isin(self.mapped, self.inside, assume_unique=True).all())
+
+    @cached_property
+    def is_mapped(self) -> Mask:
+        """Mask of shape (n_rows,)."""
+        return np.isin(self.inside, self.mapped, assume_unique=True)
+
+    @cached_property
+    def combinations(self) -> Codes:
+        """The quasi-identifiers of each row, shape (n_rows, n_quasi_identifiers)."""
+        return self.population.cells[self.population.cell_of(self.inside)]
+
+    def are_consistent(self, is_sure: Mask, private: Codes) -> Mask:  # noqa: ARG002 - see `SealedPeople`
+        """Return which rows have the outcome with the private values of each counterfactual.
+
+        `is_sure`, of shape (n_counterfactuals, n_rows), is the model's answer for `combinations`.
+        """
+        return is_sure
+
+    def count(self, is_counted: Mask) -> list[int]:
+        """Count the people behind some rows, for a mask of shape (n_counterfactuals, n_rows)."""
+        return self.population.people_of(self.inside, is_counted)
+
+    def count_mapped(self, is_counted: Mask) -> list[int]:
+        """Like `count`, of the people who are mapped to the region."""
+        return self.count(self.is_mapped & is_counted)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SealedPeople(HostOnly):
+    """The people of a sealed catalogue's region, of whom there are only counts.
+
+    When the catalogue was sealed, at least `floor` people were mapped to the region and had the
+    outcome. The model shows whether they still have it: see `SealedRegion.proves`.
+    """
+
+    sealed: SealedRegion
+    inside: ClassVar[Rows] = np.empty(0, dtype=np.int64)  # no row is known
+    mapped: ClassVar[Rows] = inside
+    are_mapped_inside: ClassVar[bool] = True  # as was checked before sealing
+
+    @property
+    def n_inside(self) -> int:
+        return self.sealed.people
+
+    @property
+    def n_mapped(self) -> int:
+        return min(self.sealed.floor, self.sealed.people)
+
+    @property
+    def combinations(self) -> Codes:
+        """The combinations that decide on the floor, shape (n, n_quasi_identifiers)."""
+        return self.sealed.cells
+
+    def are_consistent(self, is_sure: Mask, private: Codes) -> Mask:
+        """Return whether the floor is proved, shape (n_counterfactuals, 1).
+
+        `private` has the codes of the private values, shape (n_counterfactuals, n_private).
+        """
+        proofs = [
+            self.sealed.proves(is_good, values)
+            for is_good, values in zip(is_sure, private, strict=True)
+        ]
+        return np.array(proofs, dtype=bool).reshape(-1, 1)
+
+    def count(self, is_proved: Mask) -> list[int]:
+        """Return the floor where it is proved, and otherwise 0."""
+        counts: list[int] = np.where(is_proved[:, 0], self.sealed.floor, 0).tolist()
+        return counts
+
+    count_mapped = count
+
+
+People = PeopleInRows | SealedPeople
+
+
+# --- The figures of a region, and the rules of the policy -----------------------------------------
+
+
+class CountedRegion(HostOnly):
+    """What the population says about a region. A figure is counted when it is first needed."""
+
+    def __init__(
+        self, region: Region, people: People, population: Population, *, is_of_group: bool
+    ) -> None:
+        self.region = region
+        self.people = people
+        self.is_of_group = is_of_group  # a partition fixes the region and who is mapped to it
+        self._population = population
+
+    @cached_property
+    def ncp_parts(self) -> Mapping[str, float]:
+        """The information loss of each quasi-identifier, in the order of the schema."""
+        return ncp_by_attribute(self.region, self._population)
+
+    @cached_property
+    def ncp(self) -> float:
+        """The information loss: the weighted sum of `ncp_parts`."""
+        return weigh_losses(self.ncp_parts, self._population.schema)
+
+    @cached_property
+    def sensitive(self) -> SensitiveFigures:
+        """How diverse the sensitive values of the people who are mapped to the region are."""
+        return SensitiveFigures.of(self._population, self.people.mapped)
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeFigures:
+    """What the model says about a region and the private values of one counterfactual."""
+
+    pureness: float  # share of the value combinations with the desired outcome
+    pureness_low: float  # ends of its confidence interval
+    pureness_high: float
+    k_desired: int | None  # people inside whose own prediction is the desired one
+    majority: bool | None  # whether at least half of the rows inside have it
+    k_consistent: int  # people inside who have it with the released private values
+    # Smallest count of mapped people that the guarantee promises to be k; None if it promises none.
+    fewest_promised: int | None = field(compare=False)
+
+
+def refusal_by_population(region: CountedRegion, policy: PrivacyPolicy) -> Withheld | None:
+    """Return why the policy withholds a region before the model is asked; None if it does not.
+
+    The rules are tried in this order. The first one that is broken gives the reason.
+    """
+    if not has_k_people(region, policy):
+        return refused("verification_failed", region.people.n_mapped)
+    if not has_its_people_inside(region):
+        return refused("verification_failed")
+    if not is_within_max_ncp(region, policy):
+        return refused("ncp_above_ceiling")
+    if not is_l_diverse(region, policy):
+        return refused("l_diversity")
+    if not is_t_close(region, policy):
+        return refused("t_closeness")
+    return None
+
+
+def refusal_by_model(
+    region: CountedRegion, figures: OutcomeFigures, policy: PrivacyPolicy
+) -> Withheld | None:
+    """Return why the policy withholds a region after the model was asked; None if it does not.
+
+    The rules are tried in this order. The first one that is broken gives the reason.
+    """
+    if not is_pure_enough(figures, policy):
+        return refused("pureness_below_floor")
+    if not advises_something(region, figures):
+        return refused("pureness_below_floor")
+    if not reaches_promised_counts(figures, policy):
+        return refused("verification_failed", figures.fewest_promised)
+    return None
+
+
+def has_k_people(region: CountedRegion, policy: PrivacyPolicy) -> bool:
+    """Return True if at least k different people are mapped to the region.
+
+    A region with fewer is withheld as ``verification_failed``, with the number of people.
+    """
+    return region.people.n_mapped >= policy.k
+
+
+def has_its_people_inside(region: CountedRegion) -> bool:
+    """Return True if the region fits everyone who is mapped to it.
+
+    Any other region is withheld as ``verification_failed``: the mapping contradicts the region.
+    """
+    return region.people.are_mapped_inside
+
+
+def is_within_max_ncp(region: CountedRegion, policy: PrivacyPolicy) -> bool:
+    """Return True if the region loses no more information than the policy permits (`max_ncp`).
+
+    A coarser region is withheld as ``ncp_above_ceiling``.
+    """
+    return policy.max_ncp is None or region.ncp <= policy.max_ncp
+
+
+def is_l_diverse(region: CountedRegion, policy: PrivacyPolicy) -> bool:
+    """Return True if its people have at least l different values of each sensitive attribute.
+
+    These are the people mapped to it. Any other region is withheld as ``l_diversity``.
+    """
+    if policy.l is None:
+        return True
+    diversity = region.sensitive.diversity
+    return diversity is None or diversity >= policy.l
+
+
+def is_t_close(region: CountedRegion, policy: PrivacyPolicy) -> bool:
+    """Return True if its people have sensitive values about as often as everyone has them.
+
+    The distance of the two distributions is at most t, for each sensitive attribute. Any other
+    region is withheld as ``t_closeness``.
+    """
+    if policy.t is None:
+        return True
+    closeness = region.sensitive.closeness
+    return closeness is None or closeness <= policy.t
+
+
+def is_pure_enough(figures: OutcomeFigures, policy: PrivacyPolicy) -> bool:
+    """Return True if a large enough share of the region has the desired outcome.
+
+    The least share is the policy's `least_pureness`. If the share is estimated from a sample, the
+    lower end of its interval counts. Any other region is withheld as ``pureness_below_floor``.
+    """
+    return figures.pureness_low >= policy.least_pureness
+
+
+def advises_something(region: CountedRegion, figures: OutcomeFigures) -> bool:
+    """Return True if the desired outcome can be reached somewhere in the region of a group.
+
+    A region that was made for one counterfactual holds it, and it has the outcome; the region of a
+    group may lie elsewhere. If nothing in it has the outcome, it is withheld as
+    ``pureness_below_floor``.
+    """
+    return not region.is_of_group or figures.pureness > 0
+
+
+def reaches_promised_counts(figures: OutcomeFigures, policy: PrivacyPolicy) -> bool:
+    """Return True if each further count of people that the guarantee promises is at least k.
+
+    The catalogue guarantee promises two: people mapped to the region who have the desired outcome,
+    and people mapped to it who have it with the private values that are released. A region with
+    fewer is withheld as ``verification_failed``, with the smallest count.
+    """
+    return figures.fewest_promised is None or figures.fewest_promised >= policy.k
+
+
+# --- What is asked, and what the model answers ----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Recount(HostOnly):
-    """What the population says about a region, before the model is asked."""
+class RegionQuestions(HostOnly):
+    """The value combinations of a region that the model is asked about."""
 
-    region: Region
-    rows: Rows  # inside the region
-    cells: Codes  # of these rows
-    mapped: Rows  # released with this region; everybody inside for a lookup guarantee
-    is_mapped: Mask  # which of the rows are mapped
-    grid: Grid  # its value combinations
-    drawn: Codes  # the combinations that are asked about
-    k: int  # people inside
-    k_mapped: int  # people released with this region
-    ncp: float
-    ncp_parts: tuple[float, ...]
-    sensitive: SensitiveFigures
-    sealed: SealedRegion | None = None  # if there are neither rows nor cells
+    grid: Grid  # all combinations
+    combinations: Codes  # those that are asked about, shape (n_combinations, n_axes)
+    are_all: bool  # whether these are all; otherwise they are a sample
 
-    def people(self, population: Population, flags: Mask) -> list[int]:
-        """Count people behind some of the rows inside; without rows, the only flag says whether the
-        floor is proven.
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RecountedRegion(HostOnly):
+    """A region that the population's figures do not refuse, and what to ask the model about it."""
+
+    counted: CountedRegion
+    questions: RegionQuestions
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RegionGroup(HostOnly):
+    """A region, and the counterfactuals that would be released with it and need equal questions."""
+
+    positions: Rows  # of the n counterfactuals in the batch
+    counted: CountedRegion
+    questions: RegionQuestions
+    private: PrivatePart  # in which form private values would be released
+
+    @property
+    def has_varying_values(self) -> bool:
+        """Whether private values are generalized, so that combinations differ in them too."""
+        return len(self.private.axes) > 0
+
+    @property
+    def asked_with_own_values(self) -> Codes:
+        """Combinations that are asked about with the counterfactual's own private values.
+
+        Those of the people inside come last. Those of the region come before them, unless they
+        bring private values of their own. Shape (n_asked, n_quasi_identifiers).
         """
-        if self.sealed is not None:
-            return [self.sealed.floor if proven else 0 for proven in flags[:, 0].tolist()]
-        return population.people_of(self.rows, flags)
+        of_people = self.counted.people.combinations
+        if self.has_varying_values:
+            return of_people
+        return np.concatenate([self.questions.combinations, of_people])
 
 
-class _Claim(NamedTuple):
-    """A region, and counterfactuals that are to leave with it and need the same questions."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ModelAnswers(HostOnly):
+    """What the model says about a region, for n counterfactuals."""
 
-    recount: _Recount
-    at: Rows
-    private: PrivatePart
-    cells: Codes  # value combinations that are asked about
-    exact: bool  # whether these are all of them
+    # Whether a combination has the desired outcome; shape (n, n_combinations).
+    is_desired: Mask
+    # Whether a row has it, with the margin that the policy requires, if it gets the private values
+    # of the counterfactual; shape (n, n_rows). Of a sealed region: see `SealedPeople`.
+    is_consistent: Mask
+    # Whether a row has it as it is; shape (n, n_rows). None if the population has no rows.
+    is_desired_row: Mask | None
+
+
+class PrivateMatches(NamedTuple):
+    """How many rows have the released private values; None if the population has no rows."""
+
+    in_region: int | None
+    anywhere: int | None
+
+
+class RecountCache(HostOnly):
+    """Recounts of regions, which never change, as neither the population nor a partition does.
+
+    All of them together hold at most `MOST` rows and combinations, and a single one at most
+    `MOST_OF_ONE`. When one more does not fit, all are forgotten.
+    """
+
+    MOST = 1 << 22
+    MOST_OF_ONE = 10_000
+
+    def __init__(self) -> None:
+        self._recounts: dict[str, RecountedRegion | Withheld] = {}
+        self._size = 0
+
+    def _counts(self) -> str:
+        return f"{len(self._recounts)} regions, {self._size} rows and combinations"
+
+    def get(self, region: Region) -> RecountedRegion | Withheld | None:
+        return self._recounts.get(self._key(region))
+
+    def add(self, region: Region, recount: RecountedRegion | Withheld) -> None:
+        """Remember the recount of a region that is not remembered yet, unless it is too large."""
+        size = 1
+        if isinstance(recount, RecountedRegion):
+            size = len(recount.counted.people.inside) + len(recount.questions.combinations)
+        if size > self.MOST_OF_ONE:
+            return
+        if self._size + size > self.MOST:
+            self._recounts.clear()
+            self._size = 0
+        self._recounts[self._key(region)] = recount
+        self._size += size
+
+    @staticmethod
+    def _key(region: Region) -> str:
+        """Return the region as text, since equal regions may differ: one holds True, one 1."""
+        return repr(region)
+
+
+# --- The protocol ---------------------------------------------------------------------------------
 
 
 class Verifier(HostOnly):
     """Certifies regions against a population and a policy.
 
-    `mapped_rows` says which rows are released with a region, if a partition fixes that; else all
-    inside count. `sealed` says what is known of a region if the population has no cells.
-    `requirement` is what answers require of outcomes, which certificates state.
+    Parameters
+    ----------
+    population : Population
+    policy : PrivacyPolicy
+    reference : Population, optional
+        A larger population that the recount states the journalist risk for.
+    mapped_rows : callable, optional
+        Returns the rows that are released with a region, if a partition fixes that. Without it,
+        each counterfactual has a region of its own, and everyone inside counts.
+    sealed : callable, optional
+        Returns what is known of a region, if the population has neither rows nor equivalence
+        classes; None for a region that it does not know.
+    requirement : Requirement, optional
+        What answers require of outcomes; certificates state it.
+    seed : int
+        Draws the combinations of regions that have more than `cell_budget`.
     """
 
-    cell_budget, samples = MOST_CELLS, SAMPLED
+    cell_budget = MOST_CELLS  # the model is asked about all combinations of a region up to this
+    samples = SAMPLED  # and otherwise about so many
 
     def __init__(
         self,
@@ -146,23 +480,35 @@ class Verifier(HostOnly):
         *,
         reference: Population | None = None,
         mapped_rows: Callable[[Region], Rows] | None = None,
-        sealed: Sealed | None = None,
+        sealed: Callable[[Region], SealedRegion | None] | None = None,
         requirement: Requirement | None = None,
         seed: int = 0,
     ) -> None:
-        self._population, self._policy, self._reference = population, policy, reference
-        self._mapped_rows, self._sealed, self._seed = mapped_rows, sealed, seed
+        self._population = population
+        self._policy = policy
+        self._policy_hash = policy.sha256
+        self._reference = reference
+        self._mapped_rows = mapped_rows
+        self._sealed = sealed
         self._requirement = AnyOutcome() if requirement is None else requirement
-        self._private, self._policy_hash = PrivateRelease(population, policy), policy.sha256
-        # the population and the partition never change
-        self._known: dict[str, _Recount | Withheld] = {}
-        self._held = 0  # rows and combinations in these
-        self._names = population.schema.quasi_identifiers
+        self._seed = seed
+        self._private = PrivateRelease(population, policy)
+        self._remembered = RecountCache()
+        schema = population.schema
+        self._names = schema.quasi_identifiers
         self._domains = [population.domains[name] for name in self._names]
-        self._at, self._private_at = (
-            [population.schema.features.index(name) for name in names]
-            for names in (self._names, population.schema.private)
-        )
+        # columns of a row's codes and numbers
+        self._quasi_identifier_columns = [schema.features.index(name) for name in self._names]
+        self._private_columns = [schema.features.index(name) for name in schema.private]
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether regions are those of groups, which a partition fixed before anybody asked.
+
+        Such a region need not hold the counterfactual that it is released for. Without groups, a
+        region is made for one counterfactual, and must hold it.
+        """
+        return self._mapped_rows is not None
 
     def verify(
         self,
@@ -175,385 +521,345 @@ class Verifier(HostOnly):
     ) -> list[Verdict]:
         """Certify or refuse one region per counterfactual.
 
-        `remaining` has, by position, who is left of the people of a region that is on record.
+        Parameters
+        ----------
+        proposals : the region proposed for each of n counterfactuals
+        codes, numbers : the counterfactuals, each of shape (n, n_features)
+        combination_outcomes : asks the model about combinations and rows
+        method : name of the protector, for the certificate
+        remaining : rows that still count, by position, of regions that are on record
         """
-        alike, claims, of = (
-            dict[Any, list[int]](),
-            list[_Claim](),
-            np.zeros(len(proposals), dtype=np.int64),
-        )
-        # then the region decides the questions
-        asks_alike = self._private.is_exact and self._mapped_rows is not None
-        for i, proposal in enumerate(proposals):
-            key = (id(proposal.region), id(remaining.get(i))) if asks_alike else i
-            alike.setdefault(key, []).append(i)
-        found = dict[int, Verdict]()
-        for first, *others in alike.values():
-            at = np.array([first, *others])
-            claim = self._claim(
+        verdicts: dict[int, Verdict] = {}
+        groups: list[RegionGroup] = []
+        for positions in self._positions_with_equal_questions(proposals, remaining):
+            first = positions[0]
+            group = self._recounted_group(
                 proposals[first].region,
-                at,
+                np.array(positions),
                 codes[first],
                 numbers[first],
                 remaining.get(first),
             )
-            if isinstance(claim, Withheld):
-                found.update(dict.fromkeys(at.tolist(), claim))
+            if isinstance(group, Withheld):
+                verdicts.update(dict.fromkeys(positions, group))
             else:
-                of[at] = len(claims)
-                claims.append(claim)
-        matches = [(None, None)] * len(proposals)
-        if claims and self._population.has_rows:
-            matches = self._private.exact_matches(
-                codes, [claim.recount.rows for claim in claims], of
-            ).tolist()
-        for claim, good, consistent in self._asked(claims, codes, combination_outcomes):
-            desired = combination_outcomes.desired_rows(claim.at, claim.recount.rows)
-            verdicts = self._judge(claim, proposals, matches, good, consistent, desired, method)
-            found.update(zip(claim.at.tolist(), verdicts, strict=True))
-        return [found[i] for i in range(len(proposals))]
+                groups.append(group)
+        matches = self._exact_matches(groups, codes)
+        for group, answers in self._ask(groups, codes, combination_outcomes):
+            positions = group.positions.tolist()
+            judged = self._judge(group, answers, proposals, matches, method)
+            verdicts.update(zip(positions, judged, strict=True))
+        return [verdicts[i] for i in range(len(proposals))]
 
-    def _claim(
+    def foreseen(self, region: Region) -> Codes:
+        """Return the combinations that the model will be asked about a group's region.
+
+        None are foreseen if they depend on more than the region. Shape (n, n_quasi_identifiers).
+        """
+        recount = self._recounted(region)
+        if isinstance(recount, Withheld) or not self._private.is_exact:
+            return np.empty((0, len(self._names)), dtype=np.int32)
+        questions = recount.questions
+        if questions.are_all:  # among them those of the people inside
+            return questions.combinations
+        return np.concatenate([questions.combinations, recount.counted.people.combinations])
+
+    # 1. Recount
+
+    def _positions_with_equal_questions(
+        self, proposals: Sequence[Proposal], remaining: Mapping[int, RemainingRows]
+    ) -> list[list[int]]:
+        """Return the positions of the batch, together where one recount serves several.
+
+        That is so if a group's region alone decides what is counted and asked.
+        """
+        region_decides = self._private.is_exact and self.has_groups
+        if not region_decides:
+            return [[i] for i in range(len(proposals))]
+        positions: dict[tuple[int, int], list[int]] = {}
+        for i, proposal in enumerate(proposals):
+            key = id(proposal.region), id(remaining.get(i))
+            positions.setdefault(key, []).append(i)
+        return [*positions.values()]
+
+    def _recounted_group(
         self,
         region: Region | None,
-        at: Rows,
+        positions: Rows,
         codes: Codes,
         numbers: Numbers,
         remaining: RemainingRows | None,
-    ) -> _Claim | Withheld:
+    ) -> RegionGroup | Withheld:
+        """Recount a region for the counterfactuals at some positions.
+
+        `codes` and `numbers`, of shape (n_features,), are those of the first counterfactual. Where
+        there are several, what depends on them is equal.
+        """
         if region is None:
             return refused("infeasible")
-        own = codes[self._at]
-        if not self._fits(region, own, numbers[self._at]):
+        if not self._is_well_formed(region):
+            return refused("verification_failed")
+        if not self.has_groups and not self._holds(region, codes, numbers):
             return refused("verification_failed")
         if remaining is None:
-            count = self._recounted(region)
+            recount = self._recounted(region)
         else:
-            count = self._recount(region, remaining)
-        if isinstance(count, Withheld):
-            return count
+            recount = self._recount(region, remaining)
+        if isinstance(recount, Withheld):
+            return recount
         private = PrivatePart()
         if not self._private.is_exact:
-            private = self._private.part(codes, numbers, count.rows, count.mapped)
-        axes = [*count.grid.codes, *private.axes]
-        # A number that no row has is one more; not of a group's region, which is judged alike for
-        # all.
-        for j in np.flatnonzero(own == UNKNOWN).tolist() if self._mapped_rows is None else ():
-            axes[j] = np.append(axes[j], np.int32(self._domains[j].size))
-        is_same = [*map(len, axes)] == [*map(len, count.grid.codes)]  # nothing was added
-        grid = count.grid if is_same else Grid(tuple(axes))
-        cells = count.drawn if is_same else grid.drawn(self.cell_budget, self.samples, self._seed)
-        return _Claim(count, at, private, cells, grid.size <= self.cell_budget)
-
-    def hold_to(
-        self,
-        asked: Constraints,
-        encoded: EncodedTable,
-        verdicts: Sequence[Verdict],
-        judge: OutcomeTest,
-        ask: Ask,
-    ) -> list[Verdict]:
-        """Refuse what needs an excluded change, and certify how pure the rest is within what may
-        change.
-        """
-        domains = self._population.domains
-        certified = {i: v for i, v in enumerate(verdicts) if isinstance(v, Certified)}
-        private = [_private_values(verdict.recount, encoded, i) for i, verdict in certified.items()]
-        said = [
-            {**v.region, **{n: part_of(value) for n, value in values.items()}}
-            for v, values in zip(certified.values(), private, strict=True)
-        ]
-        names = [name for name in domains if name in asked.rules or name in self._names]
-        distinct_parts = {
-            name: DistinctParts.build(domains[name], [each.get(name) for each in said])
-            for name in names
-        }
-        every = np.array([*certified], dtype=np.int64)
-        fits, found = (
-            np.flatnonzero(asked.take(every).admits_paired(distinct_parts)),
-            list(verdicts),
-        )
-        for i in certified:
-            found[i] = refused("no_actionable_answer")
-        step = max(_AT_ONCE // max(domain.size for domain in domains.values()), 1)
-        for start in range(0, len(fits), step):
-            some = fits[start : start + step]
-            at, here = (
-                every[some],
-                {name: offered.take(some) for name, offered in distinct_parts.items()},
-            )
-            told = [certified[i] for i in at.tolist()]
-            rows, which = self._permitted(asked.take(at), encoded.take(at), told, here)
-            good = judge(ask(rows), at[which])
-            shares = np.bincount(which, good, len(at)) / np.maximum(
-                np.bincount(which, minlength=len(at)), 1
-            )
-            for i, verdict, share in zip(at.tolist(), told, shares.tolist(), strict=True):
-                if share:  # else nothing that is permitted leads to the outcome
-                    found[i] = verdict.with_counts(permitted_pureness=share)
-        return found
-
-    def hold_to_few_changes(
-        self, asked: Constraints, encoded: EncodedTable, verdicts: Sequence[Verdict]
-    ) -> list[Verdict]:
-        """Refuse what asks for more changes than are permitted.
-
-        A feature changes where what is said of it does not hold the query's own value, which is
-        what a sentence lists. Of a feature that is withheld nothing is said.
-        """
-        if asked.max_changes is None:
-            return list(verdicts)
-        queries = self._population.conform(asked.queries.frame).to_dict("records")
-        found = list(verdicts)
-        for i, verdict in enumerate(verdicts):
-            if not isinstance(verdict, Certified):
-                continue
-            values = _private_values(verdict.recount, encoded, i)
-            parts = {**verdict.region, **{n: part_of(value) for n, value in values.items()}}
-            own = queries[i]
-            n_changes = sum(not part_contains(part, own[name]) for name, part in parts.items())
-            if n_changes > asked.max_changes:
-                found[i] = refused("no_actionable_answer")
-        return found
-
-    def _permitted(
-        self,
-        asked: Constraints,
-        encoded: EncodedTable,
-        told: Sequence[Certified],
-        distinct_parts: Mapping[str, DistinctParts],
-    ) -> tuple[pd.DataFrame, Rows]:
-        """Return the combinations of answers that are permitted to who asks, and the answer that
-        each belongs to.
-        """
-        domains, private = self._population.domains, self._population.schema.private
-        is_wide = any(verdict.recount.binned or verdict.recount.withheld for verdict in told)
-        ranged = {
-            n: o
-            for n, o in distinct_parts.items()
-            if n in self._names or (is_wide and domains[n].is_numeric)
-        }
-        columns, narrow = asked.narrowed(ranged)
-        cells = []
-        for i, verdict in enumerate(told):
-            grid = Grid.of(verdict.region, self._population, [0] * len(self._names))
-            axes = dict(zip(self._names, grid.codes, strict=True))
-            if is_wide:
-                forms = self._private.axes(
-                    encoded.codes[i],
-                    encoded.numbers[i],
-                    verdict.recount.binned,
-                    verdict.recount.withheld,
-                )
-                axes |= dict(zip(private, forms, strict=True))
-            kept = tuple(narrow[n](i, axis) if n in narrow else axis for n, axis in axes.items())
-            cells.append(Grid(kept).drawn(self.cell_budget, self.samples, self._seed))
-        which = np.repeat(np.arange(len(told)), [*map(len, cells)])
-        frame = encoded.frame.assign(**columns)
-        return rows_for_cells(self._population.encoder, frame, which, np.concatenate(cells)), which
-
-    def _fits(self, region: Region, codes: Codes, numbers: Numbers) -> bool:
-        """Say whether a region has the quasi-identifiers and, for a lookup guarantee, holds those
-        of the counterfactual.
-        """
-        if not isinstance(region, Region) or region.parts.keys() != set(self._names):
-            return False
-        return self._mapped_rows is not None or all(
-            _holds(region.parts[name], self._population.domains[name], int(code), float(number))
-            for name, code, number in zip(self._names, codes, numbers, strict=True)
+            people = recount.counted.people
+            private = self._private.part(codes, numbers, people.inside, people.mapped)
+        return RegionGroup(
+            positions=positions,
+            counted=recount.counted,
+            questions=self._questions_with(recount.questions, private, codes),
+            private=private,
         )
 
-    def foreseen(self, region: Region) -> Codes:
-        """Return what the model will be asked about a group's region, if that depends on the region
-        alone.
-        """
-        count = self._recounted(region)
-        if isinstance(count, Withheld) or not self._private.is_exact:
-            return np.empty((0, len(self._names)), dtype=np.int32)
-        return (
-            count.drawn
-            if count.grid.size <= self.cell_budget
-            else np.concatenate([count.drawn, count.cells])
+    def _is_well_formed(self, region: Region) -> bool:
+        """Return True if a region has a part for each quasi-identifier, and no other part."""
+        return isinstance(region, Region) and region.parts.keys() == set(self._names)
+
+    def _holds(self, region: Region, codes: Codes, numbers: Numbers) -> bool:
+        """Return True if a region holds a counterfactual, given by its codes and numbers."""
+        columns = self._quasi_identifier_columns
+        return all(
+            holds_value(region.parts[name], domain, int(codes[column]), float(numbers[column]))
+            for name, domain, column in zip(self._names, self._domains, columns, strict=True)
         )
 
-    def _recounted(self, region: Region) -> _Recount | Withheld:
-        """Return the recount of a region, which never changes."""
-        # as text, since equal regions may differ: one holds True, one 1
-        key = repr(region)
-        if (known := self._known.get(key)) is not None:
-            return known
-        count = self._recount(region)
-        size = 1 if isinstance(count, Withheld) else len(count.rows) + len(count.drawn)
-        if size <= _FEW_ROWS:
-            if self._held + size > _REMEMBERED:
-                self._known.clear()
-                self._held = 0
-            self._known[key] = count
-            self._held += size
-        return count
+    def _recounted(self, region: Region) -> RecountedRegion | Withheld:
+        """Return the recount of a region for everyone who counts, which is remembered."""
+        recount = self._remembered.get(region)
+        if recount is None:
+            recount = self._recount(region, remaining=None)
+            self._remembered.add(region, recount)
+        return recount
 
     def _recount(
-        self, region: Region, remaining: RemainingRows | None = None
-    ) -> _Recount | Withheld:
-        population, policy = self._population, self._policy
-        known = None if self._sealed is None else self._sealed(region)
-        if known is not None:
-            rows = mapped = np.empty(0, dtype=np.int64)
-            found = min(known.floor, known.people)
-        elif self._sealed is not None:
+        self, region: Region, remaining: RemainingRows | None
+    ) -> RecountedRegion | Withheld:
+        """Recount a region in the population, and return what to ask the model, or why not to."""
+        people = self.people_of(region, remaining)
+        if people is None:
             return refused("verification_failed")
-        elif remaining is not None:
-            rows, mapped = remaining.inside, remaining.mapped
-            found = population.people(mapped)
-        else:
-            rows = population.members(region)
-            mapped = rows if self._mapped_rows is None else self._mapped_rows(region)
-            found = population.people(mapped)
-        if found < policy.k:
-            return refused("verification_failed", found)
-        if not np.isin(mapped, rows, assume_unique=True).all():
-            return refused("verification_failed")
-        parts = ncp_by_attribute(region, population)
-        loss = weigh_losses(parts, population.schema)
-        if policy.max_ncp is not None and loss > policy.max_ncp:
-            return refused("ncp_above_ceiling")
-        sensitive = SensitiveFigures.of(population, mapped)
-        if (
-            policy.l is not None
-            and sensitive.diversity is not None
-            and sensitive.diversity < policy.l
-        ):
-            return refused("l_diversity")
-        if (
-            policy.t is not None
-            and sensitive.closeness is not None
-            and sensitive.closeness > policy.t
-        ):
-            return refused("t_closeness")
-        grid = Grid.of(region, population, [0] * len(self._names))
-        return _Recount(
-            region=region,
-            rows=rows,
-            cells=population.cells[population.cell_of(rows)] if known is None else known.cells,
-            mapped=mapped,
-            is_mapped=np.isin(rows, mapped, assume_unique=True)
-            if known is None
-            else np.ones(1, dtype=bool),
+        counted = CountedRegion(region, people, self._population, is_of_group=self.has_groups)
+        refusal = refusal_by_population(counted, self._policy)
+        if refusal is not None:
+            return refusal
+        no_new_values = [0] * len(self._names)  # any code other than `UNKNOWN`
+        grid = Grid.of(region, self._population, no_new_values)
+        return RecountedRegion(counted=counted, questions=self._questions(grid))
+
+    def people_of(self, region: Region, remaining: RemainingRows | None) -> People | None:
+        """Return the people who count for a region; None for a region that nothing is known of.
+
+        They are, in this order:
+
+        *sealed*: those who were counted when a catalogue was sealed without rows;
+        *remaining*: if a ledger has the region on record, those who are left of its people;
+        *mapped*: if a partition says who gets the region, these, and they must be inside;
+        otherwise everyone inside.
+        """
+        if self._sealed is not None:
+            sealed = self._sealed(region)
+            return None if sealed is None else SealedPeople(sealed)
+        if remaining is not None:
+            return PeopleInRows(self._population, remaining.inside, remaining.mapped)
+        inside = self._population.members(region)
+        if self._mapped_rows is not None:
+            return PeopleInRows(self._population, inside, self._mapped_rows(region))
+        return PeopleInRows(self._population, inside, inside)
+
+    def _questions(self, grid: Grid) -> RegionQuestions:
+        return RegionQuestions(
             grid=grid,
-            drawn=grid.drawn(self.cell_budget, self.samples, self._seed),
-            k=population.people(rows) if known is None else known.people,
-            k_mapped=found,
-            ncp=loss,
-            ncp_parts=tuple(parts.values()),
-            sensitive=sensitive,
-            sealed=known,
+            combinations=grid.drawn(self.cell_budget, self.samples, self._seed),
+            are_all=grid.size <= self.cell_budget,
         )
 
-    def _asked(
-        self, claims: Sequence[_Claim], codes: Codes, combination_outcomes: CombinationOutcomes
-    ) -> Iterator[tuple[_Claim, Mask, Mask]]:
-        """Yield, for each claim, whether value combinations have the outcome, and whether the
-        people inside do, with the margin that answers have.
+    def _questions_with(
+        self, questions: RegionQuestions, private: PrivatePart, codes: Codes
+    ) -> RegionQuestions:
+        """Return a region's questions, extended by what one counterfactual adds to them.
+
+        It adds an axis for each private attribute if private values are generalized. Without
+        groups, it adds its own value of a quasi-identifier that no row has. The region of a group
+        is judged alike for all counterfactuals.
         """
-        narrow, wide = list[tuple[Rows, Codes]](), list[tuple[Rows, Codes]]()
-        for claim in claims:
-            # whether private values vary
-            members, varies = claim.recount.cells, bool(claim.private.axes)
-            narrow.append((claim.at, members if varies else np.concatenate([claim.cells, members])))
-            wide += [(claim.at, claim.cells)] * varies
-        said, also = (
-            _ask(combination_outcomes, narrow, reuse=True),
-            _ask(combination_outcomes, wide, reuse=False),
+        is_new_value = codes[self._quasi_identifier_columns] == UNKNOWN
+        adds_values = not self.has_groups and bool(is_new_value.any())
+        if not adds_values and len(private.axes) == 0:
+            return questions
+        axes = list(questions.grid.codes)
+        if adds_values:
+            for j in np.flatnonzero(is_new_value).tolist():
+                own_value = np.int32(self._domains[j].size)
+                axes[j] = np.append(axes[j], own_value)
+        return self._questions(Grid((*axes, *private.axes)))
+
+    def _exact_matches(self, groups: Sequence[RegionGroup], codes: Codes) -> list[PrivateMatches]:
+        """Count, for each of n counterfactuals, the rows that have exactly its private values.
+
+        Counterfactuals without a group are counted in the first one's region; their counts are not
+        used. `codes` has the shape (n, n_features).
+        """
+        if not groups or not self._population.has_rows:
+            return [PrivateMatches(in_region=None, anywhere=None)] * len(codes)
+        group_of = np.zeros(len(codes), dtype=np.int64)
+        for number, group in enumerate(groups):
+            group_of[group.positions] = number
+        rows_inside = [group.counted.people.inside for group in groups]
+        counts = self._private.exact_matches(codes, rows_inside, group_of)
+        return [
+            PrivateMatches(in_region=in_region, anywhere=anywhere)
+            for in_region, anywhere in counts.tolist()
+        ]
+
+    # 2. Ask the model
+
+    def _ask(
+        self,
+        groups: Sequence[RegionGroup],
+        codes: Codes,
+        combination_outcomes: CombinationOutcomes,
+    ) -> Iterator[tuple[RegionGroup, ModelAnswers]]:
+        """Ask the model about all groups together, and yield the answers about each.
+
+        Combinations that bring private values of their own are asked about in a second call. Only
+        answers of the first call are remembered.
+        """
+        varying = [group for group in groups if group.has_varying_values]
+        grades = ask_about(
+            combination_outcomes,
+            [(group.positions, group.asked_with_own_values) for group in groups],
+            reuse=True,
         )
-        for claim in claims:
-            grades = next(said)
-            if claim.private.axes:
-                grid = next(also) >= DESIRED
-                people = grades == SURE
+        varying_grades = ask_about(
+            combination_outcomes,
+            [(group.positions, group.questions.combinations) for group in varying],
+            reuse=False,
+        )
+        for group in groups:
+            of_people = next(grades)
+            if group.has_varying_values:
+                of_region = next(varying_grades)
             else:
-                grid = grades[:, : len(claim.cells)] >= DESIRED
-                people = grades[:, len(claim.cells) :] == SURE
-            if (known := claim.recount.sealed) is not None:
-                own = codes[claim.at][:, self._private_at]
-                people = np.array(
-                    [[known.proves(*each)] for each in zip(people, own, strict=True)], dtype=bool
-                )
-            yield claim, grid, people
+                n_combinations = len(group.questions.combinations)
+                of_region, of_people = np.split(of_people, [n_combinations], axis=1)
+            people = group.counted.people
+            private_codes = codes[group.positions][:, self._private_columns]
+            yield (
+                group,
+                ModelAnswers(
+                    is_desired=of_region >= DESIRED,
+                    is_consistent=people.are_consistent(of_people == SURE, private_codes),
+                    is_desired_row=combination_outcomes.desired_rows(
+                        group.positions, people.inside
+                    ),
+                ),
+            )
+
+    # 3. Judge
 
     def _judge(
         self,
-        claim: _Claim,
+        group: RegionGroup,
+        answers: ModelAnswers,
         proposals: Sequence[Proposal],
-        matches: Sequence[Sequence[int | None]],
-        good: Mask,
-        consistent: Mask,
-        desired: Mask | None,
+        matches: Sequence[PrivateMatches],
         method: str,
     ) -> Iterator[Verdict]:
-        """Certify or refuse a claim for each of its counterfactuals; those with equal figures share
-        a certificate.
+        """Certify or refuse a group's region for each of its counterfactuals, in their order.
+
+        `proposals` and `matches` are those of the whole batch. Counterfactuals with equal figures
+        share a verdict.
         """
-        count, policy, known = claim.recount, self._policy, dict[Any, Certified]()
-        at, people = claim.at.tolist(), partial(count.people, self._population)
-        hits, n = good.sum(axis=1), good.shape[1]
-        shares, unknown = (hits / n).tolist(), [None] * len(at)
-        bounds = (
-            [(s, s) for s in shares]
-            if claim.exact
-            else [clopper_pearson(hit, n) for hit in hits.tolist()]
-        )
-        k_desired = unknown if desired is None else people(desired)
-        majority = (
-            unknown if desired is None else (2 * desired.sum(axis=1) >= len(count.rows)).tolist()
-        )
-        wanted = []
-        if policy.counts_eligible:
-            wanted.append(consistent)
-            if desired is not None:
-                wanted.append(desired)
-        promised = (
-            [people(count.is_mapped & flags) for flags in wanted]
-            if self._mapped_rows is not None
-            else []
-        )
-        least = np.min([[policy.k] * len(at), *promised], axis=0).tolist()
-        figures = zip(shares, bounds, k_desired, majority, people(consistent), strict=True)
-        for i, short, figure in zip(at, least, figures, strict=True):
-            share, (low, high), *counts = figure
-            if low < policy.least_pureness or (self._mapped_rows is not None and share == 0):
-                # a group's region may not hold the counterfactual
-                yield refused("pureness_below_floor")
-            elif short < policy.k:  # fewer people than the guarantee promises
-                yield refused("verification_failed", short)
-            else:
-                counts += claim.private.matches or matches[i]
-                key = share, low, high, *counts, proposals[i].optimal, proposals[i].gap
-                if key not in known:
-                    known[key] = Certified(
-                        count.region,
-                        self._certificate(claim, proposals[i], (share, low, high), method),
-                        self._region_recount(claim, counts),
-                    )
-                yield known[key]
+        certified: dict[Any, Certified] = {}
+        all_figures = self._figures(group, answers)
+        for i, figures in zip(group.positions.tolist(), all_figures, strict=True):
+            refusal = refusal_by_model(group.counted, figures, self._policy)
+            if refusal is not None:
+                yield refusal
+                continue
+            private_matches = matches[i]
+            if group.private.matches is not None:
+                in_region, anywhere = group.private.matches
+                private_matches = PrivateMatches(in_region=in_region, anywhere=anywhere)
+            key = figures, private_matches, proposals[i].optimal, proposals[i].gap
+            if key not in certified:
+                certified[key] = Certified(
+                    region=group.counted.region,
+                    certificate=self._certificate(group, figures, proposals[i], method),
+                    recount=self._region_recount(group, figures, private_matches),
+                )
+            yield certified[key]
+
+    def _figures(self, group: RegionGroup, answers: ModelAnswers) -> Iterator[OutcomeFigures]:
+        """Yield, for each counterfactual of a group, what the model's answers say of the region."""
+        people = group.counted.people
+        n, n_combinations = answers.is_desired.shape
+        k_consistent = people.count(answers.is_consistent)
+        k_desired: Sequence[int | None] = [None] * n
+        majority: Sequence[bool | None] = [None] * n
+        if answers.is_desired_row is not None:
+            k_desired = people.count(answers.is_desired_row)
+            n_desired_rows = answers.is_desired_row.sum(axis=1)
+            majority = (2 * n_desired_rows >= len(people.inside)).tolist()
+        fewest_promised = self._fewest_promised(people, answers)
+        for i, n_desired in enumerate(answers.is_desired.sum(axis=1).tolist()):
+            pureness = n_desired / n_combinations
+            low = high = pureness
+            if not group.questions.are_all:
+                low, high = clopper_pearson(n_desired, n_combinations)
+            yield OutcomeFigures(
+                pureness=pureness,
+                pureness_low=low,
+                pureness_high=high,
+                k_desired=k_desired[i],
+                majority=majority[i],
+                k_consistent=k_consistent[i],
+                fewest_promised=fewest_promised[i],
+            )
+
+    def _fewest_promised(self, people: People, answers: ModelAnswers) -> Sequence[int | None]:
+        """Return, for each counterfactual, the smallest count that the guarantee promises to be k.
+
+        The count of mapped people is not among them; `has_k_people` is the rule for it. None if the
+        guarantee promises no further count.
+        """
+        promises_outcomes = self.has_groups and self._policy.counts_eligible
+        if not promises_outcomes:
+            return [None] * len(answers.is_desired)
+        promised = [people.count_mapped(answers.is_consistent)]
+        if answers.is_desired_row is not None:
+            promised.append(people.count_mapped(answers.is_desired_row))
+        fewest: list[int] = np.min(promised, axis=0).tolist()
+        return fewest
+
+    # 4. Certify
 
     def _certificate(
-        self, claim: _Claim, proposal: Proposal, pureness: Sequence[float], method: str
+        self, group: RegionGroup, figures: OutcomeFigures, proposal: Proposal, method: str
     ) -> Certificate:
-        count = claim.recount
+        """State what the recipient of the explanation may see."""
         policy = self._policy
+        # Searches keep private values fixed, so a proof about pureness fails where these vary.
+        may_claim_proof = not group.has_varying_values or policy.objective == "ncp"
         gap = proposal.gap
-        # as searches keep private values fixed
-        proven = not claim.private.axes or policy.objective == "ncp"
-        share, low, high = pureness
+        if not may_claim_proof or gap is None or not 0 <= gap < inf:
+            gap = None
         return Certificate(
-            k=count.k,
-            ncp=count.ncp,
-            pureness=share,
-            pureness_low=low,
-            pureness_high=high,
-            exact=claim.exact,
-            optimal=proven and bool(proposal.optimal),
-            gap=gap if proven and gap is not None and 0 <= gap < inf else None,
+            k=group.counted.people.n_inside,
+            ncp=group.counted.ncp,
+            pureness=figures.pureness,
+            pureness_low=figures.pureness_low,
+            pureness_high=figures.pureness_high,
+            exact=group.questions.are_all,
+            optimal=may_claim_proof and bool(proposal.optimal),
+            gap=gap,
             method=method,
             guarantee=policy.guarantee,
             not_stopped=policy.not_stopped,
@@ -563,131 +869,116 @@ class Verifier(HostOnly):
             population=self._population.fingerprint,
         )
 
-    def _region_recount(self, claim: _Claim, counts: Sequence[Any]) -> RegionRecount:
-        count = claim.recount
-        private = claim.private
+    def _region_recount(
+        self, group: RegionGroup, figures: OutcomeFigures, matches: PrivateMatches
+    ) -> RegionRecount:
+        """State what is for the data holder alone."""
+        counted = group.counted
+        people = counted.people
+        k_effective = people.n_mapped if counted.is_of_group else None
         journalist_risk = None
         if self._reference is not None:
-            journalist_risk = 1.0 / max(self._reference.count(count.region), 1)
-        k_desired, majority, k_consistent, k_private, private_matches = counts
+            journalist_risk = 1.0 / max(self._reference.count(counted.region), 1)
         return RegionRecount(
-            k=count.k,
-            k_desired=k_desired,
-            k_consistent=k_consistent,
-            k_effective=None if self._mapped_rows is None else count.k_mapped,
-            k_private=k_private,
-            private_matches=private_matches,
-            l=count.sensitive.diversity,
-            t=count.sensitive.closeness,
+            k=people.n_inside,
+            k_desired=figures.k_desired,
+            k_consistent=figures.k_consistent,
+            k_effective=k_effective,
+            k_private=matches.in_region,
+            private_matches=matches.anywhere,
+            l=counted.sensitive.diversity,
+            t=counted.sensitive.closeness,
             journalist_risk=journalist_risk,
-            majority=majority,
-            disclosure=count.sensitive.disclosure,
-            ncp_parts=count.ncp_parts,
-            binned=private.binned,
-            withheld=private.withheld,
+            majority=figures.majority,
+            disclosure=counted.sensitive.disclosure,
+            ncp_parts=tuple(counted.ncp_parts.values()),
+            binned=group.private.binned,
+            withheld=group.private.withheld,
         )
 
+    # After the ledger
 
-def _ask(
-    combination_outcomes: CombinationOutcomes, pairs: Sequence[tuple[Rows, Codes]], *, reuse: bool
+    @property
+    def actionability(self) -> Actionability:
+        """What checks certified regions against what the person can change."""
+        return Actionability(
+            self._population,
+            self._private,
+            cell_budget=self.cell_budget,
+            samples=self.samples,
+            seed=self._seed,
+        )
+
+    def hold_to(
+        self,
+        asked: Constraints,
+        encoded: EncodedTable,
+        verdicts: Sequence[Verdict],
+        judge: OutcomeTest,
+        ask: Ask,
+    ) -> list[Verdict]:
+        """Forward to `Actionability.withhold_excluded_changes`."""
+        return self.actionability.withhold_excluded_changes(asked, encoded, verdicts, judge, ask)
+
+    def hold_to_few_changes(
+        self, asked: Constraints, encoded: EncodedTable, verdicts: Sequence[Verdict]
+    ) -> list[Verdict]:
+        """Forward to `Actionability.withhold_too_many_changes`."""
+        return self.actionability.withhold_too_many_changes(asked, encoded, verdicts)
+
+
+def ask_about(
+    combination_outcomes: CombinationOutcomes,
+    questions: Sequence[tuple[Rows, Codes]],
+    *,
+    reuse: bool,
 ) -> Iterator[NDArray[np.int8]]:
-    """Yield the grades of combinations, for each counterfactual that they go with.
+    """Ask the model about combinations in one call, and yield the grades for each question.
 
-    See `CombinationOutcomes.grades`.
+    A question has the positions of n counterfactuals and m combinations, all of which are asked
+    about for each counterfactual. Its grades have the shape (n, m). For grades and `reuse` see
+    `CombinationOutcomes.grades`.
     """
-    if not pairs:
+    if not questions:
         return
-    which, cells = zip(
-        *((np.repeat(at, len(each)), np.tile(each, (len(at), 1))) for at, each in pairs),
-        strict=True,
+    all_counterfactuals = []
+    all_combinations = []
+    for positions, combinations in questions:
+        all_counterfactuals.append(np.repeat(positions, len(combinations)))
+        all_combinations.append(np.tile(combinations, (len(positions), 1)))
+    grades = combination_outcomes.grades(
+        np.concatenate(all_counterfactuals), np.concatenate(all_combinations), reuse=reuse
     )
-    grades = combination_outcomes.grades(np.concatenate(which), np.concatenate(cells), reuse=reuse)
-    end = 0
-    for (at, _), each in zip(pairs, which, strict=True):
-        yield grades[end : end + len(each)].reshape(len(at), -1)
-        end += len(each)
+    start = 0
+    for positions, combinations in questions:
+        end = start + len(positions) * len(combinations)
+        yield grades[start:end].reshape(len(positions), len(combinations))
+        start = end
 
 
-def _holds(part: Part, domain: Domain, code: int, number: float) -> bool:
-    """Say whether a part has the right type for its attribute and holds the counterfactual's own
-    value.
+# --- Parts of a region ----------------------------------------------------------------------------
+
+
+def holds_value(part: Part, domain: Domain, code: int, number: float) -> bool:
+    """Return True if a part fits its attribute and holds a counterfactual's own value.
+
+    The value is given by its code, and by its number if no row has it.
     """
-    if code in (INVALID, UNEXPECTED_MISSING) or not _well_formed(part, domain):
+    if code in (INVALID, UNEXPECTED_MISSING) or not is_part_of(part, domain):
         return False
     if code != UNKNOWN:
         return bool(domain.inside(part)[code])
     return domain.attribute.kind == "numeric" and domain.natural(number) in part
 
 
-def _well_formed(part: Part, domain: Domain) -> bool:
+def is_part_of(part: Part, domain: Domain) -> bool:
+    """Return True if a part has the right type for an attribute, and only values of its domain."""
     if not domain.is_interval:
         return isinstance(part, frozenset) and all(
-            v is None or domain.code(v) != UNKNOWN for v in part
+            value is None or domain.code(value) != UNKNOWN for value in part
         )
     if not isinstance(part, Interval) or (part.low is None) != (part.high is None):
         return False
     if domain.attribute.kind == "ordinal":
         return part.levels is not None and set(part.levels) <= set(domain.values)
     return part.levels is None and not any(isinstance(end, str) for end in (part.low, part.high))
-
-
-def entries_of(
-    queries: Sequence[int],
-    verdicts: Sequence[Verdict],
-    accepted: EncodedTable,
-    outcomes: Iterable[Outcome],
-    by: Presentation,
-) -> Iterator[Explanation]:
-    """Yield what is released of counterfactuals, or why nothing is."""
-    shown = dict[int, tuple[Region, dict[str, str]]]()
-    for row, (query, verdict, outcome) in enumerate(zip(queries, verdicts, outcomes, strict=False)):
-        if isinstance(verdict, Withheld):
-            yield Withheld(query, verdict.reason, refused_k=verdict.refused_k)
-            continue
-        found, certificate, recount = verdict
-        if id(found) not in shown:
-            shown[id(found)] = _shown(found, accepted)
-        (region, titles), released = shown[id(found)], _private_values(recount, accepted, row)
-        yield GeneralizedCounterfactual(
-            query=query,
-            region=region,
-            released=released,
-            certificate=certificate,
-            recount=recount,
-            titles=titles,
-            withheld=recount.withheld,
-            outcome=outcome,
-            presentation=by,
-        )
-
-
-def _shown(region: Region, accepted: EncodedTable) -> tuple[Region, dict[str, str]]:
-    """Return a region in the order of the features, and the names of its hierarchy nodes."""
-    titles = dict[str, str]()
-    parts = dict[str, Part]()
-    for name, domain in zip(
-        accepted.encoder.schema.features, accepted.encoder.columns, strict=True
-    ):
-        if name in region.parts:
-            parts[name] = region.parts[name]
-            if (
-                domain.attribute.hierarchy is not None
-                and (node := domain.title(parts[name])) is not None
-            ):
-                titles[name] = node
-    return Region(parts), titles
-
-
-def _private_values(recount: RegionRecount, encoded: EncodedTable, row: int) -> dict[str, Any]:
-    encoder, released = encoded.encoder, encoded.private[row].copy()
-    for name in recount.withheld:
-        del released[name]
-    for name in recount.binned:
-        at, domain = encoder.schema.features.index(name), encoder.domains[name]
-        which = bin_of(
-            domain, number_of(domain, int(encoded.codes[row, at]), float(encoded.numbers[row, at]))
-        )
-        if which is None:
-            raise ValueError(f"column {name!r}: a value falls into no bin")
-        released[name] = bin_part(domain, which)
-    return released

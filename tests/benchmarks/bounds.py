@@ -109,8 +109,10 @@ def bounds(table: Case, k: int, most: int) -> str:
     anonymizer = KAnonymizer(policy=policy).fit(population, table.model, table.desired)
     catalogue: Any = anonymizer.guarantee_.catalogue
     groups = np.flatnonzero(~catalogue.is_wide(catalogue.weakest))
-    places = [Place(catalogue.partition.regions[group]) for group in catalogue._groups[groups]]
-    held = [catalogue.must_hold(group) for group in groups.tolist()]
+    places = [
+        Place(catalogue.partition.regions[group]) for group in catalogue.group_of_region[groups]
+    ]
+    held = [catalogue.required_combinations.of(group) for group in groups.tolist()]
 
     def is_desired(rows: pd.DataFrame, place: np.ndarray | None = None) -> np.ndarray:
         return np.asarray(table.model.predict(rows[features].astype(kinds)) == table.desired)

@@ -309,7 +309,7 @@ def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path
     regions, private = catalogue.distances(
         encode(asked, population.encoder), np.arange(len(asked)), everywhere
     )
-    away = regions[:, catalogue.group_at] + private
+    away = regions[:, catalogue.region_of_entry] + private
     place = {
         (e.region, tuple(e.released[name] for name in names[4:])): e.query
         for e in entries.generalized

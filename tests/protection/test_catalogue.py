@@ -32,6 +32,7 @@ from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError, PopulationError
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.answers.search import answer
+from cfk_plugin.protection.catalogue.entries import SearchLimits
 
 QUASI = ["age", "born", "city", "grade"]
 PRIVATE = ["pay", "debt", "job"]
@@ -39,14 +40,17 @@ LEVELS = ["low", "mid", "high"]
 TREE = {city: ["north" if city < "C" else "south"] for city in "ABCD"}
 K = 4
 PURE = 0.8
+LIMITS = "cfk_plugin.protection.catalogue.catalogue.SEARCH_LIMITS"
+EVERYTHING = SearchLimits(
+    rows_per_training_row=10**6, least_combinations=10**6, most_combinations=10**6
+)
 
 
 @pytest.fixture(autouse=True)
 def every_candidate() -> Iterator[pytest.MonkeyPatch]:
     """Try every candidate on all combinations, as brute force does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cfk_plugin.protection.catalogue.entries._SPENT", 10**6)
-        patch.setattr("cfk_plugin.protection.catalogue.entries._SAMPLE", (10**6, 10**6))
+        patch.setattr(LIMITS, EVERYTHING)
         yield patch
 
 
@@ -171,9 +175,8 @@ def test_the_model_is_asked_for_twenty_rows_per_row_to_make_a_catalogue(
 ) -> None:
     train = table(4, n)
     everything = brute_force_entries(fitted(train, two, desired), train, two, desired)
-    every_candidate.undo()
     # it is more where the table is small
-    every_candidate.setattr("cfk_plugin.protection.catalogue.entries._FLOOR", 0)
+    every_candidate.setattr(LIMITS, SearchLimits(least_rows=0))
     anonymizer = fitted(train, two, desired)
     assert anonymizer.model_.rows <= 20 * len(train)
     catalogue = anonymizer.guarantee_.catalogue
@@ -358,13 +361,9 @@ def test_an_answer_is_no_farther_than_ones_own_values_with_one_of_an_entry(
     every_candidate: pytest.MonkeyPatch,
 ) -> None:
     """Where these have the outcome wherever the weakest entries of a region have it."""
-    for name in (
-        "answers.search._NEAR",
-        "answers.search._MIXED",
-        "answers.search._MOVED_VALUES",
-        "catalogue.catalogue._ALONE",
-    ):
-        every_candidate.setattr(f"cfk_plugin.protection.{name}", 10**4)
+    for name in ("_NEAR", "_MIXED", "_MOVED_VALUES"):
+        every_candidate.setattr(f"cfk_plugin.protection.answers.search.{name}", 10**4)
+    every_candidate.setattr("cfk_plugin.protection.catalogue.catalogue._SINGLE_VALUES", 10**4)
     train, queries, nearer = table(0), table(50)[[*QUASI, *PRIVATE]], 0
     queries = queries[two(queries) == "no"].head(25)
     anonymizer = fitted(train, options=BY_DISTANCE)
@@ -656,8 +655,7 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
     # rows that the model is asked about at once
     monkeypatch.setattr("cfk_plugin.protection.answers.moves.AT_ONCE", 8)
     monkeypatch.setattr("cfk_plugin.protection.answers.search._BLOCK", 50)
-    for module in ("catalogue", "entries"):
-        monkeypatch.setattr(f"cfk_plugin.protection.catalogue.{module}.ASKED", 40)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue.model_calls.ROWS_PER_CALL", 40)
     again = fitted(train.sample(frac=1, random_state=2, ignore_index=True), two, desired)
     assert [entry.to_dict() for entry in again.explain(queries)] == whole
 
@@ -666,7 +664,7 @@ def test_answers_do_not_depend_on_batch_or_order_of_queries_or_table_or_on_block
 def test_no_combination_is_lost_whichever_are_tried_first(
     n_probes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfk_plugin.protection.catalogue.catalogue._TELLING", n_probes)
+    monkeypatch.setattr("cfk_plugin.protection.catalogue.required_combinations._PROBES", n_probes)
     train, queries = table(0), table(50).head(20)
     anonymizer = fitted(train)
     catalogue = anonymizer.guarantee_.catalogue
@@ -679,7 +677,7 @@ def test_no_combination_is_lost_whichever_are_tried_first(
         is_entry = tuple(plain(entry.released).values()) in [
             own[i] for i in np.flatnonzero(np.isin(catalogue.group, groups))
         ]
-        assert is_entry or any(catalogue.distinct_parts(entry.released, g) for g in groups)
+        assert is_entry or any(catalogue.may_have_moved_to(entry.released, g) for g in groups)
 
 
 def test_a_lone_answer_asks_the_model_a_few_times() -> None:
@@ -802,7 +800,7 @@ def test_explaining_without_a_catalogue_is_refused() -> None:
 
 
 def test_a_group_offers_a_limited_number_of_private_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.protection.catalogue.entries._ENTRIES", 2)
+    monkeypatch.setattr(LIMITS, replace(EVERYTHING, entries_per_group=2))
     train = table(5)
     answers = fitted(train).transform(train[two(train) == "yes"]).released
     offered = pd.Series([(e.region, tuple(e.released.values())) for e in answers])

@@ -22,11 +22,13 @@ from cfk_plugin.errors import PolicyError
 from cfk_plugin.frontier import nearest_points
 from cfk_plugin.protection.answers.moves import SearchOptions
 from cfk_plugin.protection.answers.search import answer
+from cfk_plugin.protection.catalogue.entries import SearchLimits
 
 LEVELS = ["low", "mid", "high"]
 QUASI, PRIVATE = ["age", "city", "grade"], ["pay", "debt", "job"]
 BINS = {"pay": [0, 20, 40, 60], "debt": [0, 5, 10, 15]}
 K = 4
+LIMITS = "cfk_plugin.protection.catalogue.catalogue.SEARCH_LIMITS"
 AS_THEY_ARE = SearchOptions(change_cost=0.0, rounding=False, both_orders=False)
 
 FORMS: list[dict[str, Any]] = [
@@ -312,11 +314,10 @@ def test_the_model_is_asked_for_twenty_rows_per_row_or_10000_more_to_find_shared
     desired: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = with_people(3)
-    monkeypatch.setattr(
-        "cfk_plugin.protection.catalogue.entries._SHARED_ENTRIES_PER_K", 6
-    )  # to reach both
+    limits = SearchLimits(shared_entries_per_k=6)  # to reach both
+    monkeypatch.setattr(LIMITS, limits)
     assert 20 * len(train) < shared(train, two, desired).model_.rows <= 10 * len(train) + 10_000
-    monkeypatch.setattr("cfk_plugin.protection.catalogue.entries._FLOOR", 0)
+    monkeypatch.setattr(LIMITS, replace(limits, least_rows=0))
     assert shared(train, two, desired).model_.rows <= 20 * len(train)
 
 

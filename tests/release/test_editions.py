@@ -298,8 +298,7 @@ def test_a_catalogue_of_the_same_table_can_be_published_again(tmp_path: Path) ->
     with Ledger(tmp_path / "exact.db", key=KEY, create=True) as ledger:
         fitted(TABLE, ledger, **EXACT).published()
         anonymizer = fitted(later, ledger, **EXACT)
-        assert anonymizer.editions_ is not None
-        anonymizer.editions_.record_table()
+        anonymizer.guarantee_.record_publication()
         published = anonymizer.published()
         assert 77 in {entry.released["debt"] for entry in published.generalized}
         assert released(fitted(later, ledger, **EXACT).published()) == released(published)

@@ -268,5 +268,5 @@ def test_a_failure_or_a_decision_that_is_not_carried_out_withholds_everything(
             assert [entry.to_dict()["reason"] for entry in result] == ["protector_failed"]
             assert "85" not in result.to_json() + repr(result)
     exact = {"salary": 85, "job": "b"}
-    monkeypatch.setattr("cfk_plugin.release.verification._private_values", lambda *_: exact)
+    monkeypatch.setattr("cfk_plugin.release.verdicts.released_values", lambda *_: exact)
     assert [e.status for e in anonymizer.transform(TRAIN.iloc[[8]])] == ["withheld"]

@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
 from cfk_plugin.cli import app
 from cfk_plugin.errors import ModelError, NotFittedError, PolicyError
+from cfk_plugin.protection.catalogue.entries import SearchLimits
 from cfk_plugin.release.publication import catalogue_page
 
 pytestmark = pytest.mark.full_search  # as in the fixtures, which are made once
@@ -73,9 +74,11 @@ def fitted(
 @pytest.fixture(scope="module", autouse=True)
 def every_entry() -> Iterator[None]:
     """Let a catalogue have all entries that there are, each tried everywhere."""
+    everything = SearchLimits(
+        rows_per_training_row=10**6, least_combinations=10**6, most_combinations=10**6
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cfk_plugin.protection.catalogue.entries._SPENT", 10**6)
-        patch.setattr("cfk_plugin.protection.catalogue.entries._SAMPLE", (10**6, 10**6))
+        patch.setattr("cfk_plugin.protection.catalogue.catalogue.SEARCH_LIMITS", everything)
         yield
 
 

@@ -15,18 +15,41 @@ import pytest
 from scipy.stats import binomtest
 
 from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
+from cfk_plugin.data.combinations import Grid
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.hookspecs import Proposal
-from cfk_plugin.release.guarantee import rebuild
+from cfk_plugin.release.rebuilt_proposals import rebuild
 from cfk_plugin.release.results import (
     Certificate,
     GeneralizedCounterfactual,
     RegionRecount,
     Withheld,
 )
-from cfk_plugin.release.verification import RemainingRows, Verdict, Verifier
+from cfk_plugin.release.verification import (
+    CountedRegion,
+    OutcomeFigures,
+    PeopleInRows,
+    RecountCache,
+    RecountedRegion,
+    RegionQuestions,
+    RemainingRows,
+    SealedPeople,
+    Verdict,
+    Verifier,
+    advises_something,
+    has_its_people_inside,
+    has_k_people,
+    is_l_diverse,
+    is_pure_enough,
+    is_t_close,
+    is_within_max_ncp,
+    reaches_promised_counts,
+    refusal_by_model,
+    refusal_by_population,
+)
 
 TABLE = pd.DataFrame(
     {
@@ -308,6 +331,187 @@ def test_private_values_that_are_not_exact_vary_and_end_the_proof_of_a_search() 
     least = certificate(proposal, **bins, objective="ncp")
     assert (least.optimal, least.gap) == (True, 0.0)
     assert certificate(proposal, objective="pureness").optimal
+
+
+# --- the rules of the policy ----------------------------------------------------------------------
+
+ROWS_OF_YOUNG = np.arange(5)
+
+
+def counted(
+    *mapped_rows: int, inside: np.ndarray = ROWS_OF_YOUNG, is_of_group: bool = True
+) -> CountedRegion:
+    people = PeopleInRows(POPULATION, inside, np.array(mapped_rows))
+    return CountedRegion(YOUNG, people, POPULATION, is_of_group=is_of_group)
+
+
+def outcome_figures(**changes: Any) -> OutcomeFigures:
+    figures: dict[str, Any] = {
+        "pureness": 0.9,
+        "pureness_low": 0.85,
+        "pureness_high": 0.95,
+        "k_desired": 4,
+        "majority": True,
+        "k_consistent": 4,
+        "fewest_promised": 3,
+    }
+    return OutcomeFigures(**{**figures, **changes})
+
+
+def policy(**settings: Any) -> PrivacyPolicy:
+    return PrivacyPolicy(**{"k": 3, "guarantee": "catalogue", **settings})
+
+
+def test_people_are_counted_not_rows() -> None:
+    assert has_k_people(counted(0, 2, 3, 4), policy())  # persons 0 to 3, but for 0's other row
+    assert not has_k_people(counted(0, 1, 2), policy())  # two rows of person 0, one of person 1
+
+
+def test_people_are_mapped_to_a_region_that_they_fit() -> None:
+    assert has_its_people_inside(counted(0, 4))
+    assert not has_its_people_inside(counted(0, 4, 6))
+
+
+def test_ncp_may_be_at_the_ceiling_and_not_above() -> None:
+    region = counted(0, 1, 2)
+    assert is_within_max_ncp(region, policy())
+    assert is_within_max_ncp(region, policy(max_ncp=region.ncp))
+    assert not is_within_max_ncp(region, policy(max_ncp=region.ncp - 1e-9))
+
+
+def test_sensitive_values_of_those_mapped_are_judged() -> None:
+    same_job = counted(0, 1, 3)
+    assert is_l_diverse(same_job, policy())
+    assert is_l_diverse(same_job, policy(l=1))
+    assert not is_l_diverse(same_job, policy(l=2))
+    assert is_t_close(same_job, policy())
+    assert is_t_close(same_job, policy(t=0.5))  # all have job x, and half of everyone
+    assert not is_t_close(same_job, policy(t=0.499))
+
+
+def test_l_and_t_hold_where_nothing_is_sensitive() -> None:
+    schema = Schema.from_frame(TABLE, quasi_identifiers=["age", "city"])
+    population = Population.from_frame(TABLE, schema)
+    people = PeopleInRows(population, ROWS_OF_YOUNG, ROWS_OF_YOUNG)
+    region = CountedRegion(YOUNG, people, population, is_of_group=True)
+    assert is_l_diverse(region, policy(l=9))
+    assert is_t_close(region, policy(t=0.0))
+
+
+def test_the_low_end_of_pureness_counts() -> None:
+    assert is_pure_enough(outcome_figures(pureness_low=0.8), policy(min_pureness=0.8))
+    assert not is_pure_enough(outcome_figures(pureness_low=0.79), policy(min_pureness=0.8))
+
+
+def test_only_the_region_of_a_group_must_advise_something() -> None:
+    nothing = outcome_figures(pureness=0.0)
+    assert not advises_something(counted(0), nothing)
+    assert advises_something(counted(0, is_of_group=False), nothing)
+    assert advises_something(counted(0), outcome_figures(pureness=0.001))
+
+
+def test_promised_counts_reach_k() -> None:
+    assert reaches_promised_counts(outcome_figures(fewest_promised=3), policy())
+    assert not reaches_promised_counts(outcome_figures(fewest_promised=2), policy())
+    assert reaches_promised_counts(outcome_figures(fewest_promised=None), policy())
+
+
+def test_the_first_broken_rule_about_the_population_gives_the_reason() -> None:
+    """Each step takes away the rule that gave the reason before."""
+    strict: dict[str, Any] = {"k": 3, "max_ncp": 0.1, "l": 2, "t": 0.1}
+    steps: list[tuple[CountedRegion, dict[str, Any], tuple[str, int | None] | None]] = [
+        (counted(0, 1, 6), strict, ("verification_failed", 2)),
+        (counted(0, 1, 6), strict | {"k": 2}, ("verification_failed", None)),
+        (counted(0, 1, 3), strict | {"k": 2}, ("ncp_above_ceiling", None)),
+        (counted(0, 1, 3), {"k": 2, "l": 2, "t": 0.1}, ("l_diversity", None)),
+        (counted(0, 1, 3), {"k": 2, "t": 0.1}, ("t_closeness", None)),
+        (counted(0, 1, 3), {"k": 2}, None),
+    ]
+    for region, settings, expected in steps:
+        refusal = refusal_by_population(region, policy(**settings))
+        assert (refusal and (refusal.reason, refusal.refused_k)) == expected
+
+
+def test_the_first_broken_rule_about_outcomes_gives_the_reason() -> None:
+    bad: dict[str, Any] = {"pureness": 0.0, "pureness_low": 0.0, "fewest_promised": 1}
+    steps: list[tuple[dict[str, Any], dict[str, Any], tuple[str, int | None] | None]] = [
+        (bad, {}, ("pureness_below_floor", None)),
+        (bad, {"min_pureness": 0.0}, ("pureness_below_floor", None)),
+        (bad | {"pureness": 0.1}, {"min_pureness": 0.0}, ("verification_failed", 1)),
+        (bad | {"pureness": 0.1, "fewest_promised": 3}, {"min_pureness": 0.0}, None),
+    ]
+    for figures, settings, expected in steps:
+        refusal = refusal_by_model(counted(0), outcome_figures(**figures), policy(**settings))
+        assert (refusal and (refusal.reason, refusal.refused_k)) == expected
+
+
+# --- people of whom there are no rows -------------------------------------------------------------
+
+
+def test_of_a_sealed_region_floors_count_where_the_model_proves_them() -> None:
+    with_entry = np.array([7, 1], dtype=np.int32)
+    other = np.array([7, 2], dtype=np.int32)
+    sealed = SealedRegion(
+        people=9,
+        floor=4,
+        held=(np.array([[0, 0], [0, 1]]), np.array([[1, 0]])),
+        entries=frozenset([with_entry.tobytes()]),
+    )
+    people = SealedPeople(sealed)
+    assert (people.n_inside, people.n_mapped, len(people.inside)) == (9, 4, 0)
+    assert people.combinations.tolist() == [[0, 0], [0, 1], [1, 0]]
+    is_sure = np.array([[0, 1, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1]], dtype=bool)
+    private = np.array([other, other, with_entry, other])
+    is_proved = people.are_consistent(is_sure, private)
+    assert is_proved.tolist() == [[False], [True], [True], [True]]
+    assert people.count(is_proved) == people.count_mapped(is_proved) == [0, 4, 4, 4]
+    assert SealedPeople(sealed._replace(people=3)).n_mapped == 3  # never more than there are
+
+
+# --- what is remembered ---------------------------------------------------------------------------
+
+
+def recounted(n_combinations: int) -> RecountedRegion:
+    combinations = np.zeros((n_combinations, 2), dtype=np.int32)
+    grid = Grid((np.arange(1), np.arange(1)))
+    questions = RegionQuestions(grid=grid, combinations=combinations, are_all=True)
+    return RecountedRegion(counted=counted(0, inside=np.arange(0)), questions=questions)
+
+
+def region_of(age: float, *cities: object) -> Region:
+    return Region({"age": Interval(20, age), "city": frozenset(cities)})
+
+
+def test_a_large_recount_is_not_remembered() -> None:
+    cache = RecountCache()
+    cache.add(region_of(21, "A"), recounted(RecountCache.MOST_OF_ONE))
+    cache.add(region_of(22, "A"), recounted(RecountCache.MOST_OF_ONE + 1))
+    assert cache.get(region_of(21, "A")) is not None
+    assert cache.get(region_of(22, "A")) is None
+
+
+def test_recounts_are_forgotten_when_one_more_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecountCache, "MOST", 10)
+    cache = RecountCache()
+    first = recounted(6)
+    cache.add(region_of(21, "A"), first)
+    cache.add(region_of(22, "A"), recounted(4))
+    assert cache.get(region_of(21, "A")) is first
+    cache.add(region_of(23, "A"), Withheld(-1, "l_diversity"))  # one more row or combination
+    assert cache.get(region_of(21, "A")) is None
+    assert cache.get(region_of(22, "A")) is None
+    assert cache.get(region_of(23, "A")) == Withheld(-1, "l_diversity")
+    cache.add(region_of(24, "A"), recounted(9))
+    assert cache.get(region_of(23, "A")) is not None
+
+
+def test_equal_regions_of_other_types_are_remembered_apart() -> None:
+    cache = RecountCache()
+    number = region_of(21, 1)
+    boolean = region_of(21, True)
+    assert number == boolean
+    cache.add(number, recounted(1))
+    assert cache.get(boolean) is None
 
 
 # --- the counterfactual's own values --------------------------------------------------------------

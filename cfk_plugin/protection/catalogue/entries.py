@@ -1,5 +1,20 @@
-"""The entries of a catalogue: private values tried with the region of a group, in the form that
-would leave.
+"""The entries of a catalogue: which private values may go with the region of a group.
+
+An explanation of a catalogue is an entry: the region of a group with private values. Two things
+make an entry admissible. The model gives the desired outcome for at least k members of the group
+with their own quasi-identifiers and the entry's private values. So an adversary who knows the
+quasi-identifiers of all people is left with k people whose private values these could be. And the
+model gives the outcome for enough of the region, so that the explanation is true for most of the
+combinations that it stands for.
+
+Which private values are tried is decided before the model is asked. Exact ones are those of the
+group's members. Shared ones belong to at least k people of the population or to no one; how they
+are chosen is in `cfk_plugin.protection.catalogue.shared_values`. Groups without an entry then try
+the private values of other groups' entries.
+
+It is not protected who is in the population. Exact private values are somebody's, and an adversary
+who knows them recognizes this person. That the model gives the outcome for k members is a fact
+about the model, which the entry discloses.
 """
 
 from __future__ import annotations
@@ -11,8 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.combinations import MOST_CELLS, Grid, rows_for_cells
-from cfk_plugin.data.domain import UNKNOWN
+from cfk_plugin.data.combinations import Grid, rows_for_cells
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.rows import in_order
@@ -21,26 +35,56 @@ from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.uniqueness import Coarse, PrivateRelease
 from cfk_plugin.protection.axes import Codes, Floats, Ints
+from cfk_plugin.protection.catalogue.model_calls import calls_of
 from cfk_plugin.protection.catalogue.private_values import EncodedValues, private_at, private_codes
+from cfk_plugin.protection.catalogue.required_combinations import grid_of
 from cfk_plugin.protection.catalogue.shared_values import in_dtype, shared_candidates
 from cfk_plugin.protection.catalogue.value_book import ValueBook, book_candidates, ranges_of_people
 from cfk_plugin.protection.partition.microaggregation import counts_once
 from cfk_plugin.protection.partition.partition import Partition, by_group
 
 _log = logging.getLogger("cfk_plugin")
-_ENTRIES = 64  # most combinations of private values that a group offers
-# The same for shared private values, and times k: a crowd's center is tried in many groups, while
-# a small group has few private values of its own.
-_SHARED_ENTRIES = 24
-_SHARED_ENTRIES_PER_K = 2
-ASKED = 1 << 18  # rows in one call of the model
-_SAMPLE = 45, 64  # least and most combinations at which an entry is tried, if not all
-# of a sample: high, as many entries are tried and verification must not refuse any of them
-_CONFIDENCE = 0.9999
-_SPENT, _FLOOR = (
-    10,
-    10_000,
-)  # rows that the model is asked about to find entries: per row of the table, but at least
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How much is tried to find entries.
+
+    Rows are counted as the model is asked about them: one for every member of a group and for every
+    combination at which an entry is tried.
+    """
+
+    entries_per_group: int = 64  # most combinations of private values that a group offers
+    # The same for shared private values. A crowd's center is tried in many groups, while a small
+    # group has few private values of its own.
+    shared_entries_per_group: int = 24
+    shared_entries_per_k: int = 2  # times k, if that is less
+    least_combinations: int = 45  # at which an entry is tried, if not at all of them
+    most_combinations: int = 64
+    # of the lower bound of a sampled share: high, as many entries are tried and verification must
+    # not refuse any of them
+    confidence: float = 0.9999
+    rows_per_training_row: int = 10
+    least_rows: int = 10_000  # may always be asked about, however small the table is
+
+    def n_rows(self, n_training_rows: int) -> int:
+        """Return how many rows the model may be asked about."""
+        return max(self.rows_per_training_row * n_training_rows, self.least_rows)
+
+    def n_shared_entries(self, k: int) -> int:
+        """Return how many shared private values are tried in a group of at least k people."""
+        return min(self.shared_entries_per_group, self.shared_entries_per_k * k)
+
+    def n_combinations(self, n_rows: int, n_members: int, n_groups: int) -> int:
+        """Return at how many combinations an entry is tried, so that half of the rows suffice for
+        one entry in every group.
+        """
+        per_group = (n_rows / 2 - n_members) // max(n_groups, 1)
+        return int(np.clip(per_group, self.least_combinations, self.most_combinations))
+
+
+SEARCH_LIMITS = SearchLimits()
+"""The limits of every catalogue that `Catalogue.build` makes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +108,7 @@ class Entries(HostOnly):
             values=self.values.take(at),
             consistent=self.consistent[at],
             pure=self.pure[at],
-            forms=[self.forms[i] for i in at if self.forms],
+            forms=_forms_at(self.forms, at),
         )
 
     def joined(self, others: Entries) -> Entries:
@@ -89,17 +133,18 @@ def ends_of(
     These are the edges of bins that are released and, if private values are shared, where the
     attribute's numbers are expected to end (`scales_of`).
     """
-    edges = dict[str, set[float]]()
+    edges: dict[str, set[float]] = {}
     for form in forms:
         for name, (bin_, _) in form.items():
             if bin_ is not None:
                 edges.setdefault(name, set()).update([bin_.low, bin_.high])
     ends = {name: pd.Series(sorted(numbers)) for name, numbers in edges.items()}
-    if policy.private_values == "shared":
-        domains = partition.population.domains
-        known = ranges_of_people(partition, policy.k) if book is None else book.ends
-        for name, both in known.items():
-            ends[name] = in_dtype(domains[name], np.array(both))
+    if policy.private_values != "shared":
+        return ends
+    domains = partition.population.domains
+    ranges = ranges_of_people(partition, policy.k) if book is None else book.ends
+    for name, low_and_high in ranges.items():
+        ends[name] = in_dtype(domains[name], np.array(low_and_high))
     return ends
 
 
@@ -109,76 +154,22 @@ def find_entries(
     goal: DesiredOutcome,
     model: TrainingLabels,
     book: ValueBook | None = None,
+    limits: SearchLimits = SEARCH_LIMITS,
 ) -> Entries:
     """Try private values with the region of every group; the model is asked in large batches.
 
     With a book, shared private values are the ones in it.
     """
-    most = max(_SPENT * partition.population.n_rows, _FLOOR)
-    rows_before = model.model.rows
-    nothing = _Tried.of(partition, policy, most)
-    found = nothing.offering(_candidates(partition, policy, book), most).admitted(goal, model)
-    left = most - (model.model.rows - rows_before)
-    others = nothing.offering(_elsewhere(partition, found), left).admitted(goal, model)
-    found = found.joined(others)
-    _tell_of_groups_without(partition, found.rows)
-    return found
-
-
-def sets_inside(partition: Partition, groups: Ints, k: int) -> dict[int, list[Grid]]:
-    """Return, for groups whose regions are too large to ask about, the values of people inside,
-    attribute by attribute.
-
-    These are the members and, as they must not be recognized, everybody who is inside and in no
-    group, each in one of the regions, where the fewest are. So sets have nobody in common. Which
-    values go together is not told: there is one set, or several if it had too many combinations;
-    none if more than one in k of a set's were somebody's, or if everybody is in a group.
-    """
-    population, found = partition.population, dict[int, list[Grid]]()
-    cells, regions, none = population.cells, partition.regions, [0] * population.cells.shape[1]
-    large = [g for g in groups.tolist() if Grid.of(regions[g], population, none).size > MOST_CELLS]
-    if not large or len(np.unique(partition.side_of_group)) > 1:
-        return found
-    codes = np.full((len(cells), len(population.schema.features)), UNKNOWN)
-    codes[:, population.schema.quasi_positions] = cells
-    line = np.argsort(population.keyed_order(codes, np.zeros(codes.shape)), kind="stable")
-    grouped, place = np.flatnonzero(partition.group_of_row >= 0), np.argsort(line)
-    of_group = by_group(
-        partition.group_of_row[grouped], place[population.cell_of(grouped)], len(regions)
-    )
-    others: dict[int, list[int]] = {group: [] for group in large}
-    is_free, open_to = (
-        ~np.isin(np.arange(len(cells)), np.concatenate(of_group)),
-        dict[int, list[int]](),
-    )
-    for group in large:
-        for at in np.flatnonzero(population.cells_inside(regions[group])[line] & is_free).tolist():
-            open_to.setdefault(at, []).append(group)
-    for at in sorted(open_to):
-        others[min(open_to[at], key=lambda group: len(others[group]))].append(at)
-    for group in large:
-        inside, sets, parts = (
-            cells[line[np.unique([*of_group[group], *others[group]])]],
-            list[Grid](),
-            1,
-        )
-        while len(inside) * k <= MOST_CELLS and (
-            not sets or sum(each.size for each in sets) > MOST_CELLS
-        ):
-            some = np.array_split(inside, parts)
-            sets, parts = [Grid(tuple(map(np.unique, each.T))) for each in some], 2 * parts
-        if sets and all(len(each) * k <= grid.size for each, grid in zip(some, sets, strict=True)):
-            found[group] = sets
-    return found
-
-
-def equal_work(size: Ints) -> list[Ints]:
-    """Divide candidates into runs that ask the model about equally many rows."""
-    if not len(size):
-        return []
-    return np.split(
-        np.arange(len(size)), np.flatnonzero(np.diff((np.cumsum(size) - 1) // ASKED)) + 1
-    )
+    n_rows = limits.n_rows(partition.population.n_rows)
+    n_rows_before = model.model.rows
+    nothing = _Trial.prepare(partition, policy, limits)
+    candidates = _candidates(partition, policy, book, limits)
+    entries = nothing.trying(candidates, n_rows).admissible(goal, model)
+    n_rows_left = n_rows - (model.model.rows - n_rows_before)
+    from_elsewhere = _candidates_from_elsewhere(partition, entries, limits.entries_per_group)
+    entries = entries.joined(nothing.trying(from_elsewhere, n_rows_left).admissible(goal, model))
+    _tell_of_groups_without(partition, entries.rows)
+    return entries
 
 
 def _tell_of_groups_without(partition: Partition, entries: Ints) -> None:
@@ -215,7 +206,9 @@ class _Candidates(HostOnly):
         return _Candidates(rows=self.rows[at], values=self.values.take(at))
 
 
-def _candidates(partition: Partition, policy: PrivacyPolicy, book: ValueBook | None) -> _Candidates:
+def _candidates(
+    partition: Partition, policy: PrivacyPolicy, book: ValueBook | None, limits: SearchLimits
+) -> _Candidates:
     """Return the first distinct private values to try in each group, group by group."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
@@ -230,43 +223,81 @@ def _candidates(partition: Partition, policy: PrivacyPolicy, book: ValueBook | N
             shared = book_candidates(partition, book)
         first_of_group = rows[np.searchsorted(group, shared.group)]
         candidates = _Candidates(rows=first_of_group, values=shared.values)
-        n_most = min(_SHARED_ENTRIES, _SHARED_ENTRIES_PER_K * policy.k)
+        n_most = limits.n_shared_entries(policy.k)
     else:
         values = EncodedValues.of_codes(private_codes(population, rows))
         candidates = _Candidates(rows, values).take(values.first_of_equal(group))
-        n_most = _ENTRIES
+        n_most = limits.entries_per_group
     group = partition.group_of_row[candidates.rows]
     place_in_group = np.arange(len(group)) - np.searchsorted(group, group)
     return candidates.take(np.flatnonzero(place_in_group < n_most))
 
 
-def _elsewhere(partition: Partition, found: Entries) -> _Candidates:
-    """Return private values to try in the groups without an entry.
+def _candidates_from_elsewhere(partition: Partition, entries: Entries, n_most: int) -> _Candidates:
+    """Return private values to try in the groups without an entry, at most `n_most` in each.
 
     These are the ones of entries with the same outcome, those first that hold most widely.
     """
     population = partition.population
-    group = partition.group_of_row
-    widest_first = np.lexsort((*found.values.sort_keys, -found.consistent, -found.pure))
-    found = found.take(widest_first)
-    side_of_entry = partition.side_of_group[group[found.rows]]
-    without = np.flatnonzero(~np.isin(group, [-1, *group[found.rows]]))
-    without = without[in_order(population.codes[without], population.schema, group[without])]
-    first_rows = without[np.unique(group[without], return_index=True)[1]]
+    group_of_row = partition.group_of_row
+    widest_first = np.lexsort((*entries.values.sort_keys, -entries.consistent, -entries.pure))
+    entries = entries.take(widest_first)
+    group_of_entry = group_of_row[entries.rows]
+    side_of_entry = partition.side_of_group[group_of_entry]
+    rows_without = np.flatnonzero(~np.isin(group_of_row, [-1, *group_of_entry]))
+    group = group_of_row[rows_without]
+    order = in_order(population.codes[rows_without], population.schema, group)
+    rows_without = rows_without[order]
+    _, first_of_group = np.unique(group_of_row[rows_without], return_index=True)
     nothing = np.empty(0, dtype=np.int64)
     rows = [nothing]
-    entries = [nothing]
-    for row in first_rows.tolist():
-        same_side = np.flatnonzero(side_of_entry == partition.side_of_group[group[row]])
-        distinct = same_side[found.values.take(same_side).first_of_equal()[:_ENTRIES]]
+    lent = [nothing]
+    for row in rows_without[first_of_group].tolist():
+        same_side = np.flatnonzero(side_of_entry == partition.side_of_group[group_of_row[row]])
+        distinct = same_side[entries.values.take(same_side).first_of_equal()[:n_most]]
         rows.append(np.full(len(distinct), row))
-        entries.append(distinct)
-    return _Candidates(rows=np.concatenate(rows), values=found.values.take(np.concatenate(entries)))
+        lent.append(distinct)
+    return _Candidates(rows=np.concatenate(rows), values=entries.values.take(np.concatenate(lent)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Tried(HostOnly):
-    """Private values to try: at the members of a group, and at combinations of what would leave."""
+class _GroupMembers(HostOnly):
+    """How many people of each group are in each cell, group by group."""
+
+    cells: Ints  # shape (n,)
+    n_people: Ints  # shape (n,); a person with several rows in a group counts once there
+    start: Ints  # shape (n_groups + 1,); where each group begins, and the end of the last
+
+    @classmethod
+    def of(cls, partition: Partition) -> _GroupMembers:
+        """Count the members of all groups of a partition."""
+        population = partition.population
+        n_groups = len(partition.regions)
+        grouped = np.flatnonzero(partition.group_of_row >= 0)
+        first_rows = [grouped[:0]]  # one row of each person in each group
+        for rows in by_group(partition.group_of_row[grouped], grouped, n_groups):
+            first_rows.append(rows[counts_once(population, rows) == 1])
+        rows = np.concatenate(first_rows)
+        group_and_cell = np.column_stack([partition.group_of_row[rows], population.cell_of(rows)])
+        distinct, n_people = np.unique(group_and_cell, axis=0, return_counts=True)
+        return cls(
+            cells=distinct[:, 1],
+            n_people=n_people,
+            start=np.searchsorted(distinct[:, 0], np.arange(n_groups + 1)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @property
+    def n_cells(self) -> Ints:
+        """Number of cells of each group; shape (n_groups,)."""
+        return np.diff(self.start)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Trial(HostOnly):
+    """Private values to try, with the members of groups and at combinations of their regions."""
 
     partition: Partition
     candidates: _Candidates
@@ -274,43 +305,33 @@ class _Tried(HostOnly):
     # For each candidate, the codes that each private attribute may stand for once it is released;
     # empty if all are released unchanged.
     axes: Sequence[Sequence[Codes]]
-    members: Ints  # shape (n, 2): group and cell, group by group
-    people: Ints  # number of people there
-    start: Ints  # of each group among the members, and the end of the last
+    members: _GroupMembers
     grids: Sequence[Grid]  # of each group's region
-    sample: int
-    judge: PrivateRelease
+    n_combinations: int  # at which a candidate is tried, if its region has so many
+    release: PrivateRelease
     policy: PrivacyPolicy
+    confidence: float  # of the lower bound of a sampled share
 
     @classmethod
-    def of(cls, partition: Partition, policy: PrivacyPolicy, spent: int) -> _Tried:
+    def prepare(cls, partition: Partition, policy: PrivacyPolicy, limits: SearchLimits) -> _Trial:
         """Prepare every group before anything is tried."""
-        population, n_groups = partition.population, len(partition.regions)
-        grouped = np.flatnonzero(partition.group_of_row >= 0)
-        of_each = by_group(partition.group_of_row[grouped], grouped, n_groups)
-        # One row of each person in each group.
-        first = np.concatenate(
-            [grouped[:0], *(some[counts_once(population, some) == 1] for some in of_each)]
-        )
-        of_group = np.column_stack([partition.group_of_row[first], population.cell_of(first)])
-        members, people = np.unique(of_group, axis=0, return_counts=True)
-        start = np.searchsorted(members[:, 0], np.arange(n_groups + 1))
-        grids = [Grid.of(region, population, [0] * len(population.schema.quasi_identifiers))
-                 for region in partition.regions]  # fmt: skip
-        sample = int(np.clip((spent / 2 - len(members)) // max(n_groups, 1), *_SAMPLE))
-        no_values = EncodedValues.of_codes(private_codes(population, grouped[:0]))
+        population = partition.population
+        members = _GroupMembers.of(partition)
+        no_rows = np.empty(0, dtype=np.int64)
+        no_values = EncodedValues.of_codes(private_codes(population, no_rows))
         return cls(
             partition=partition,
-            candidates=_Candidates(rows=grouped[:0], values=no_values),
+            candidates=_Candidates(rows=no_rows, values=no_values),
             forms=[],
             axes=[],
             members=members,
-            people=people,
-            start=start,
-            grids=grids,
-            sample=sample,
-            judge=PrivateRelease(population, policy),
+            grids=[grid_of(population, region) for region in partition.regions],
+            n_combinations=limits.n_combinations(
+                limits.n_rows(population.n_rows), len(members), len(partition.regions)
+            ),
+            release=PrivateRelease(population, policy),
             policy=policy,
+            confidence=limits.confidence,
         )
 
     @property
@@ -318,17 +339,17 @@ class _Tried(HostOnly):
         """The group of each candidate; shape (n_candidates,)."""
         return self.partition.group_of_row[self.candidates.rows]
 
-    def offering(self, candidates: _Candidates, most: int) -> _Tried:
-        """Take as many candidates as the model may be asked about, equally many of every group."""
+    def trying(self, candidates: _Candidates, n_rows: int) -> _Trial:
+        """Try as many candidates as the model may be asked about, equally many of every group."""
         partition = self.partition
-        judge = self.judge
-        sizes = [self.sample] * len(self.grids)
-        if judge.is_exact:
-            sizes = [min(self.sample, grid.size) for grid in self.grids]
-        cost = np.diff(self.start) + np.array(sizes, dtype=np.float64)
+        release = self.release
+        n_combinations = [self.n_combinations] * len(self.grids)
+        if release.is_exact:
+            n_combinations = [min(self.n_combinations, grid.size) for grid in self.grids]
+        cost = self.members.n_cells + np.array(n_combinations)
         group = partition.group_of_row[candidates.rows]
-        candidates = candidates.take(_affordable(group, cost, most))
-        if judge.is_exact:
+        candidates = candidates.take(_affordable(group, cost, n_rows))
+        if release.is_exact:
             axes = [()] * len(candidates.rows)
             return replace(self, candidates=candidates, forms=[], axes=axes)
         forms = list[Coarse]()
@@ -336,10 +357,19 @@ class _Tried(HostOnly):
         codes, numbers = self._whole_rows(candidates)
         for i, group_i in enumerate(partition.group_of_row[candidates.rows].tolist()):
             members = partition.rows_mapped_to(partition.regions[group_i])
-            form = judge.decide(codes[i], numbers[i], members)
+            form = release.decide(codes[i], numbers[i], members)
             forms.append(form)
-            axes_of_forms.append(_axes(judge, codes[i], numbers[i], form))
+            axes_of_forms.append(_axes(release, codes[i], numbers[i], form))
         return replace(self, candidates=candidates, forms=forms, axes=axes_of_forms)
+
+    def take(self, at: Ints) -> _Trial:
+        """Return the candidates at some positions, in their order."""
+        return replace(
+            self,
+            candidates=self.candidates.take(at),
+            forms=_forms_at(self.forms, at),
+            axes=[self.axes[i] for i in at.tolist()],
+        )
 
     def _whole_rows(self, candidates: _Candidates) -> tuple[Codes, Floats]:
         """Return codes and numbers of the candidates' training rows with their private values.
@@ -353,60 +383,54 @@ class _Tried(HostOnly):
         numbers[:, private_at(population)] = candidates.values.numbers
         return codes, numbers
 
-    def admitted(self, goal: DesiredOutcome, model: TrainingLabels) -> Entries:
-        """Return the entries with which at least k members and enough of the region have the
+    def admissible(self, goal: DesiredOutcome, model: TrainingLabels) -> Entries:
+        """Return the candidates with which at least k members and enough of the region have the
         outcome.
         """
-        consistent = self.consistent_members(goal, model)
-        kept = np.flatnonzero(consistent >= self.policy.k)
-        some = self.take(kept)
-        share, low = some.pureness(goal, model)
+        n_consistent = self.n_consistent_members(goal, model)
+        has_k_members = np.flatnonzero(n_consistent >= self.policy.k)
+        trial = self.take(has_k_members)
+        share, lower_bound = trial.pureness(goal, model)
         entries = Entries(
-            rows=some.candidates.rows,
-            values=some.candidates.values,
-            consistent=consistent[kept],
+            rows=trial.candidates.rows,
+            values=trial.candidates.values,
+            consistent=n_consistent[has_k_members],
             pure=share,
-            forms=some.forms,
+            forms=trial.forms,
         )
-        return entries.take(np.flatnonzero(low >= self.policy.least_pureness))
+        return entries.take(np.flatnonzero(lower_bound >= self.policy.least_pureness))
 
-    def take(self, kept: Ints) -> _Tried:
-        """Return the candidates at some positions, in their order."""
-        return replace(
-            self,
-            candidates=self.candidates.take(kept),
-            forms=[self.forms[i] for i in kept if self.forms],
-            axes=[self.axes[i] for i in kept],
-        )
-
-    def consistent_members(self, goal: DesiredOutcome, model: TrainingLabels) -> Ints:
+    def n_consistent_members(self, goal: DesiredOutcome, model: TrainingLabels) -> Ints:
         """Count the members of each candidate's group that have the outcome with its values.
 
         Returns shape (n_candidates,).
         """
         population = self.partition.population
+        members = self.members
         rows = self.candidates.rows
         group = self.group
-        size = np.diff(self.start)[group]
+        n_cells = members.n_cells[group]
         counts = np.zeros(len(rows), dtype=np.int64)
         offered = self.candidates.values.frame(population)
-        judge = goal.test_for(None, model.labels(rows))
+        is_desired = goal.test_for(None, model.labels(rows))
         is_own = (private_codes(population, rows) == self.candidates.values.codes).all(axis=1)
-        for at in equal_work(size):
-            which = np.repeat(at, size[at])  # candidate of each member that is asked about
-            within = np.arange(len(which)) - np.repeat(np.cumsum(size[at]) - size[at], size[at])
-            asked = self.start[group[which]] + within
-            cells = self.members[asked, 1]
+        for candidates in calls_of(n_cells):
+            n_asked = n_cells[candidates]
+            which = np.repeat(candidates, n_asked)  # candidate of each member that is asked about
+            first = np.repeat(np.cumsum(n_asked) - n_asked, n_asked)
+            place_in_group = np.arange(len(which)) - first
+            asked = members.start[group[which]] + place_in_group
+            cells = members.cells[asked]
             # The row itself was asked about before.
-            good = is_own[which] & (population.cell_of(rows[which]) == cells)
-            other = np.flatnonzero(~good)
+            is_met = is_own[which] & (population.cell_of(rows[which]) == cells)
+            other = np.flatnonzero(~is_met)
             if len(other):
                 frame = rows_for_cells(
                     population.encoder, offered, which[other], population.cells[cells[other]]
                 )
                 predictions = model.predictions(frame)
-                good[other] = judge(predictions.labels, which[other]) & predictions.is_sure
-            np.add.at(counts, which, np.where(good, self.people[asked], 0))
+                is_met[other] = is_desired(predictions.labels, which[other]) & predictions.is_sure
+            np.add.at(counts, which, np.where(is_met, members.n_people[asked], 0))
         return counts
 
     def pureness(self, goal: DesiredOutcome, model: TrainingLabels) -> tuple[Floats, Floats]:
@@ -416,42 +440,70 @@ class _Tried(HostOnly):
         """
         population = self.partition.population
         n_candidates = len(self.candidates.rows)
-        judge = goal.test_for(None, model.labels(self.candidates.rows))
+        is_desired = goal.test_for(None, model.labels(self.candidates.rows))
         offered = self.candidates.values.frame(population)
         sizes = [self._combinations(i).size for i in range(n_candidates)]
         share = np.zeros(n_candidates)
-        low = np.zeros(n_candidates)
-        for at in equal_work(np.minimum(sizes, self.sample).astype(np.int64)):
+        lower_bound = np.zeros(n_candidates)
+        for candidates in calls_of(np.minimum(sizes, self.n_combinations).astype(np.int64)):
             drawn = [
-                self._combinations(i).sample(self.sample, np.random.default_rng(0))
-                for i in at.tolist()
+                self._combinations(i).sample(self.n_combinations, np.random.default_rng(0))
+                for i in candidates.tolist()
             ]
             n_drawn = [len(cells) for cells in drawn]
-            which = np.repeat(at, n_drawn)
+            which = np.repeat(candidates, n_drawn)
             frame = rows_for_cells(population.encoder, offered, which, np.concatenate(drawn))
             predictions = model.predictions(frame)
-            good = judge(predictions.labels, which) & predictions.is_sure
-            for i, hits in zip(at.tolist(), np.split(good, np.cumsum(n_drawn)[:-1]), strict=True):
-                share[i] = low[i] = hits.mean()
+            is_met = is_desired(predictions.labels, which) & predictions.is_sure
+            is_met_by_candidate = np.split(is_met, np.cumsum(n_drawn)[:-1])
+            for i, hits in zip(candidates.tolist(), is_met_by_candidate, strict=True):
+                share[i] = hits.mean()
+                lower_bound[i] = share[i]
                 if len(hits) < sizes[i]:
-                    low[i], _ = clopper_pearson(int(hits.sum()), len(hits), _CONFIDENCE)
-        return share, low
+                    lower_bound[i], _ = clopper_pearson(int(hits.sum()), len(hits), self.confidence)
+        return share, lower_bound
 
     def _combinations(self, i: int) -> Grid:
         """Return what a candidate stands for once it is released: values of every attribute."""
         return Grid((*self.grids[int(self.group[i])].codes, *self.axes[i]))
 
 
-def _axes(judge: PrivateRelease, codes: Codes, numbers: Floats, form: Coarse) -> tuple[Codes, ...]:
-    """Return the codes that each private attribute of a row may stand for in a form of release."""
+def _axes(
+    release: PrivateRelease, codes: Codes, numbers: Floats, form: Coarse
+) -> tuple[Codes, ...]:
+    """Return the codes that each private attribute of a row may stand for in a form of release.
+
+    Codes and numbers are one row's, of shape (n_features,).
+    """
     binned = [name for name, (part, _) in form.items() if part is not None]
     withheld = [name for name, (part, _) in form.items() if part is None]
-    return judge.axes(codes, numbers, binned, withheld)
+    return release.axes(codes, numbers, binned, withheld)
 
 
-def _affordable(group: Ints, cost: Floats, most: int) -> Ints:
-    """Return which candidates the model is asked about, in at most `most` rows, equally many of
-    every group.
+def _forms_at(forms: Sequence[Coarse], at: Ints) -> list[Coarse]:
+    """Return the forms at some positions; none if all private values are unchanged."""
+    if len(forms) == 0:
+        return []
+    return [forms[i] for i in at.tolist()]
+
+
+def _affordable(group: Ints, cost: Ints, n_rows: int) -> Ints:
+    """Return the candidates that n rows suffice for, equally many of every group.
+
+    Parameters
+    ----------
+    group : shape (n_candidates,)
+        The group of each candidate, ascending.
+    cost : shape (n_groups,)
+        How many rows one candidate of each group needs.
+    n_rows : int
+
+    Returns
+    -------
+    array of int64, shape (n_affordable,)
+        Positions of the candidates, ascending.
     """
-    line = np.lexsort((group, np.arange(len(group)) - np.searchsorted(group, group)))
-    return np.sort(line[np.cumsum(cost[group[line]]) <= most])
+    place_in_group = np.arange(len(group)) - np.searchsorted(group, group)
+    first_of_groups_first = np.lexsort((group, place_in_group))
+    total_cost = np.cumsum(cost[group[first_of_groups_first]])
+    return np.sort(first_of_groups_first[total_cost <= n_rows])

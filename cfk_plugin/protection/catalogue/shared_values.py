@@ -1,8 +1,16 @@
 """Shared private values: those of at least k people, or of no one, and the crowds they stand for.
 
-The center of a crowd is often one person's own value. So a center is put together, attribute by
-attribute, from values that at least k people of the population have. Where numbers are too
-different for that, round numbers of a grid that no one has take their place.
+A crowd is at least k people with similar private values, found by halving the people with an
+outcome again and again. Its center is tried as the private values of entries, in the groups of the
+crowd's people. The exact center is often one person's own value. So a center is put together,
+attribute by attribute, from values that at least k people of the population have. Where numbers are
+too different for that, round numbers of a grid that no one has take their place. A center is left
+out if all of its values together are those of 1 to k - 1 people.
+
+So an adversary who knows a person's private values does not recognize the person in an entry: at
+least k - 1 others have the same values, or the person does not have them. Shared values do not hide
+where in the population private values are frequent: centers move when people join or leave; see
+`cfk_plugin.protection.catalogue.value_book`.
 """
 
 from __future__ import annotations
@@ -29,16 +37,17 @@ _REFINED = 6  # most times that a grid is made finer where its points are single
 _NEAR = 2  # points of a grid that are looked at to both sides of a number
 _CLASSES = 32  # ranges that the people are divided into by one number, to find crowds
 _CROWDS = 512  # about the most crowds whose center is taken
-_VARIED = (
-    3  # attributes in which another value is tried if 1 to k - 1 people have a center's values
-)
+# attributes in which another value is tried if 1 to k - 1 people have a center's values
+_VARIED = 3
 _QUANTILES = (0.25, 0.75)  # numbers that are tried there in place of the median
 _GOLDEN = 2654435769  # odd; its multiples are far apart modulo 2**32
 _SPREAD = 1640531527  # odd, so that each group begins at another multiple
 _DAY = 86_400.0
 _TIE = 1e-9  # relative
 _PRECISION = 1e-12  # least step beside the ends of a range
-_SMALLEST, _LARGEST = 1e-300, 8e307  # numbers between which ranges are computed without overflow
+# numbers between which ranges are computed without overflow
+_SMALLEST = 1e-300
+_LARGEST = 8e307
 _LARGEST_WHOLE = 2.0**52  # whole numbers well within those that float64 holds
 
 
@@ -81,7 +90,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Scale:
-    """The range of one attribute's numbers without anybody's number, and a public grid over it.
+    """A range of one attribute's numbers, whose ends are no single person's, and a grid over it.
 
     `low` and `high` are round numbers that at least k people have, or no one. They are where the
     numbers of the people with the desired outcome are expected to end, by the k-th and the 2k-th of
@@ -104,8 +113,8 @@ class ReleasableValues(HostOnly):
     """The values of one private attribute that at least k people have, or that no one has."""
 
     values: EncodedValues  # shape (n_values, 1)
-    # Shape (domain.size,): for each code the position among the values of what stands for it. That
-    # is the nearest value of a number or level, and the category itself; -1 where there is none.
+    # Shape (domain.size,): for each code the position of the value that stands for it. For a number
+    # or level that is the nearest value, and for a category itself; -1 where there is none.
     stands_for: Ints
 
     def __len__(self) -> int:
@@ -429,10 +438,18 @@ class _Summary(HostOnly):
 class Crowds(HostOnly):
     """Crowds of at least k people with similar private values, and their centers.
 
-    Private attributes are visited by name, so nothing depends on the order of columns.
+    Private attributes are visited by name, so nothing depends on the order of columns. Arrays of
+    all attributes have them in the order of the schema, and their numbers `j` are positions there.
+
+    Parameters
+    ----------
+    partition : Partition
+        Crowds are of people who are in a group.
+    k : int
     """
 
     def __init__(self, partition: Partition, k: int) -> None:
+        """Prepare what every crowd needs: codes, places and counts of all rows."""
         population = partition.population
         names = population.schema.private
         self._partition = partition
@@ -444,11 +461,12 @@ class Crowds(HostOnly):
         self._by_name = sorted(range(len(names)), key=lambda j: names[j])
         self._ordered = [j for j in self._by_name if self._domains[j].is_interval]
         self._places = [np.append(self._domains[j].positions, 2.0) for j in self._ordered]
-        # Places of rows in [0, 1], of shape (n_rows, n_ordered); missing ones are far from any.
+        # Places of rows in [0, 1], of shape (n_rows, n_ordered); a missing value is at 2.
         self._place_of_row = np.empty((len(self._codes), len(self._ordered)))
         for i, j in enumerate(self._ordered):
             self._place_of_row[:, i] = self._places[i][self._codes[:, j]]
-        # Categories of all attributes in one line, so that a crowd's are counted at once.
+        # The categories of all attributes are numbered one after the other, so that those of a
+        # crowd are counted at once.
         self._nominal = [j for j in self._by_name if not self._domains[j].is_interval]
         sizes = [self._domains[j].size for j in self._nominal]
         self._first_category = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -460,7 +478,7 @@ class Crowds(HostOnly):
         return f"{len(self._codes)} rows, {len(self._domains)} attributes"
 
     def _count_combinations(self) -> dict[bytes, int]:
-        """Count the people with each combination of releasable values that somebody has."""
+        """Count the people with each combination of releasable values that occurs."""
         positions = np.empty(self._codes.shape, dtype=np.int64)
         for j, releasable in enumerate(self._releasable):
             positions[:, j] = releasable.position_of[self._codes[:, j]]
@@ -485,8 +503,8 @@ class Crowds(HostOnly):
     def centers(self) -> Iterator[tuple[Ints, Ints]]:
         """Yield crowds, as rows, with the positions of their centers' values: shape (n_private,).
 
-        The first crowds of each outcome are everybody, and people who are similar in one attribute.
-        They are halved until there are enough, or until halves have fewer than k people.
+        The first crowds of each outcome are all people with it, and people who are similar in one
+        attribute. They are halved until there are enough, or until halves have fewer than k people.
         """
         grouped = np.flatnonzero(self._partition.group_of_row >= 0)
         side = self._partition.side_of_group[self._partition.group_of_row[grouped]]

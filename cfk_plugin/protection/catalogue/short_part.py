@@ -15,15 +15,15 @@ from cfk_plugin.protection.answers.moves import TIE
 from cfk_plugin.protection.axes import Floats, Ints
 
 UNREACHED = 25.0
-"""What a person counts whom no chosen entry reaches, above the largest distance there is."""
+"""Added to the largest cost for a person whom no chosen entry reaches."""
 
 
 def short_part(costs: Floats, within: float) -> Ints:
     """Return the entries of the short part in the catalogue's order; shape (n_chosen,).
 
-    The part reaches everybody whom the whole catalogue reaches, and the mean cost of these people
-    is at most ``1 + within`` times as high as with the whole catalogue. Entries are added greedily
-    until both hold. Then those are dropped without which both still hold.
+    The part reaches all people whom the whole catalogue reaches, and their mean cost is at most
+    ``1 + within`` times as high as with the whole catalogue. Entries are added greedily until both
+    hold. Then those are dropped without which both still hold.
 
     Parameters
     ----------
@@ -33,19 +33,19 @@ def short_part(costs: Floats, within: float) -> Ints:
         Share by which the mean cost may grow.
     """
     costs = _of_reached_people(costs)
-    most = (1 + within) * mean_cost(costs)
+    limit = (1 + within) * mean_cost(costs)
     chosen = list[int]()
     for entry in greedy_order(costs):
         chosen.append(entry)
-        if _serves(costs[:, chosen], most):
+        if _serves(costs[:, chosen], limit):
             break
-    return np.array(sorted(_without_unneeded(costs, chosen, most)), dtype=np.int64)
+    return np.array(sorted(_without_unneeded(costs, chosen, limit)), dtype=np.int64)
 
 
 def greedy_order(costs: Floats) -> Iterator[int]:
     """Yield every entry once: each time the one that lowers the mean cost the most.
 
-    People whom no entry reaches yet count `UNREACHED` more than the largest cost.
+    A person whom no entry reaches yet costs `UNREACHED` more than the largest cost.
     """
     counted = _with_unreached(_of_reached_people(costs))
     n_people, n_entries = counted.shape
@@ -70,28 +70,30 @@ def share_reached(costs: Floats) -> float:
     return float(np.isfinite(costs).any(axis=1).mean())
 
 
-def _without_unneeded(costs: Floats, chosen: list[int], most: float) -> list[int]:
+def _without_unneeded(costs: Floats, chosen: list[int], limit: float) -> list[int]:
     """Drop entries one by one until none can be spared; each time the one that is missed the least.
 
-    An entry without which somebody is reached by none is never dropped. Of equally unneeded entries
+    An entry is never dropped if a person would then be reached by none. Of equally unneeded entries
     the last one in the catalogue's order is dropped.
     """
-    kept = sorted(chosen, reverse=True)
-    while len(kept) > 1:
-        left = costs[:, kept]
-        # infinite where somebody is left without an entry
-        without = [np.delete(left, i, axis=1).min(axis=1).mean() for i in range(len(kept))]
-        least_missed = int(np.argmin(np.round(np.array(without) / TIE)))
-        if without[least_missed] > most + TIE:
+    entries = sorted(chosen, reverse=True)
+    while len(entries) > 1:
+        remaining = costs[:, entries]  # (n_people, n_entries)
+        # infinite where a person would be left without an entry
+        mean_without = [
+            np.delete(remaining, i, axis=1).min(axis=1).mean() for i in range(len(entries))
+        ]
+        least_missed = int(np.argmin(np.round(np.array(mean_without) / TIE)))
+        if mean_without[least_missed] > limit + TIE:
             break
-        kept = kept[:least_missed] + kept[least_missed + 1 :]
-    return kept
+        del entries[least_missed]
+    return entries
 
 
-def _serves(costs: Floats, most: float) -> bool:
-    """Return True if some entries reach everybody at no more than a mean cost."""
+def _serves(costs: Floats, limit: float) -> bool:
+    """Return True if some entries reach all people, and the mean cost is within a limit."""
     nearest = costs.min(axis=1)
-    return bool(np.isfinite(nearest).all() and nearest.mean() <= most + TIE)
+    return bool(np.isfinite(nearest).all() and nearest.mean() <= limit + TIE)
 
 
 def _of_reached_people(costs: Floats) -> Floats:

@@ -1,9 +1,9 @@
 """The private values that a catalogue may have, where earlier releases decide on that.
 
-The centers of crowds move when people join or leave, and tell something about them. With a book the
-values of the first release stay: whatever changes in a catalogue then follows from
-quasi-identifiers, and from the outcomes that the model gives. Values are added for crowds of new
-people.
+The centers of crowds move when people join or leave, which discloses something about these people.
+With a book the values of the first release stay. Whatever changes in a catalogue then follows from
+quasi-identifiers, and from the outcomes that the model gives. Values are added for crowds of at
+least k new people.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Plain = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class BookEntry:
-    """Private values that at least k people had, or no one, when they were put down."""
+    """Private values that at least k people had, or no one, when they were added to the book."""
 
-    outcome: str  # of the crowd, as text; "" where all people are on one side
+    outcome: str  # of the crowd, as text; "" where there is one eligibility class
     values: tuple[Plain, ...]  # of the private attributes, in the order of their names
 
 
@@ -48,7 +48,7 @@ class ValueBook:
 
     Apart from them, only quasi-identifiers and the model may decide what a catalogue has. `ends`
     has the estimated range of each attribute that is a number, for distances.
-    `outcomes` has the text of the outcome of each side of today's partition.
+    `outcomes` has the text of the outcome of each eligibility class of today's partition.
     """
 
     entries: tuple[BookEntry, ...] = ()
@@ -58,13 +58,15 @@ class ValueBook:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Center(HostOnly):
-    """The center of one or several crowds."""
+    """Private values that are the center of one or several crowds."""
 
     entry: BookEntry
     crowds: list[Ints]  # rows of the people of each crowd, one of each person
 
     def is_of_new_people(self, is_new: Mask, k: int) -> bool:
-        """Say whether at least k people of a crowd are new; `is_new` has a flag for every row."""
+        """Return True if at least k people of a crowd are new; `is_new` has a flag for every
+        training row.
+        """
         return any(is_new[crowd].sum() >= k for crowd in self.crowds)
 
 
@@ -76,17 +78,18 @@ def ranges_of_people(partition: Partition, k: int) -> dict[str, tuple[float, flo
 def centers_of(partition: Partition, k: int, outcomes: Sequence[str]) -> list[Center]:
     """Return the centers of crowds of people who are in a group, each once.
 
-    `outcomes` has the text of each side's outcome.
+    `outcomes` has the text of the outcome of each eligibility class.
     """
     population = partition.population
     crowds = Crowds(partition, k)
-    found = dict[BookEntry, Center]()
+    centers: dict[BookEntry, Center] = {}
     for crowd, positions in crowds.centers():
         side = partition.side_of_group[partition.group_of_row[crowd[0]]]
         (values,) = plain_values(population, crowds.values_at(positions[None, :]))
-        entry = BookEntry(outcomes[side], values)
-        found.setdefault(entry, Center(entry, [])).crowds.append(crowd)
-    return [*found.values()]
+        entry = BookEntry(outcome=outcomes[side], values=values)
+        center = centers.setdefault(entry, Center(entry=entry, crowds=[]))
+        center.crowds.append(crowd)
+    return list(centers.values())
 
 
 def book_candidates(partition: Partition, book: ValueBook) -> GroupCandidates:
@@ -95,14 +98,14 @@ def book_candidates(partition: Partition, book: ValueBook) -> GroupCandidates:
     Each group starts with other ones. In which groups the people of a crowd are is ignored: using
     it would reveal that.
     """
-    wanted = [entry for entry in book.entries if entry.outcome in book.outcomes]
-    values, kept = _encoded(partition.population, wanted)
-    side_of_value = np.array(
-        [book.outcomes.index(wanted[i].outcome) for i in kept.tolist()], dtype=np.int64
-    )
-    group, value = np.nonzero(partition.side_of_group[:, None] == side_of_value)
-    line = in_turn(value, group)
-    return GroupCandidates(group=group[line], values=values.take(value[line]))
+    entries = [entry for entry in book.entries if entry.outcome in book.outcomes]
+    values, encoded = _encoded(partition.population, entries)
+    side_of_entry = [book.outcomes.index(entry.outcome) for entry in entries]
+    side_of_value = np.array(side_of_entry, dtype=np.int64)[encoded]
+    has_outcome = partition.side_of_group[:, None] == side_of_value  # (n_groups, n_values)
+    group, value = np.nonzero(has_outcome)
+    order = in_turn(value, group)
+    return GroupCandidates(group=group[order], values=values.take(value[order]))
 
 
 def _ends(scale: Scale) -> tuple[float, float]:
@@ -131,7 +134,7 @@ def _plain_column(domain: Domain, values: EncodedValues, j: int) -> list[Plain]:
 
 
 def _encoded(population: Population, entries: Iterable[BookEntry]) -> tuple[EncodedValues, Ints]:
-    """Encode entries by a population's domains; return the values, and the positions of these.
+    """Encode entries by a population's domains; return the values, and the position of each entry.
 
     Left out are entries with a category, or a missing value, that the population does not have,
     and those with a number that its column cannot hold.
@@ -148,13 +151,17 @@ def _encoded(population: Population, entries: Iterable[BookEntry]) -> tuple[Enco
             _encode_numbers(domain, column, values, j)
         else:
             values.codes[:, j] = _encode_categories(domain, column)
-    is_known = (values.codes >= 0) | ~np.isnan(values.numbers)
-    kept = np.flatnonzero(is_known.all(axis=1))
-    return values.take(kept), kept
+    has_value = (values.codes >= 0) | ~np.isnan(values.numbers)  # (n_entries, n_private)
+    encoded = np.flatnonzero(has_value.all(axis=1))
+    return values.take(encoded), encoded
 
 
 def _encode_numbers(domain: Domain, column: Sequence[Plain], values: EncodedValues, j: int) -> None:
-    numbers = np.array([np.nan if number is None else number for number in column], dtype=float)
+    """Encode one attribute's numbers by a domain, as column `j` of the values, in place.
+
+    A number that the column cannot hold is `UNKNOWN` among the codes and NaN among the numbers.
+    """
+    numbers = np.array(column, dtype=float)  # None becomes NaN
     is_missing = np.isnan(numbers)
     codes, as_held = domain.encode(in_dtype(domain, np.where(is_missing, 0.0, numbers)))
     is_held = domain.numbers_of(codes, as_held) == numbers  # not where decimals were cut off

@@ -1,0 +1,580 @@
+"""The guarantee of a catalogue: answers are made of entries that are fixed before the first query.
+
+A call is answered in one of three ways: queries without a counterfactual get the nearest answers
+that are true for their person; counterfactuals with their factuals get such answers too, found from
+the counterfactual; counterfactuals alone get the nearest entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.data.constraints import Constraints, DistinctParts
+from cfk_plugin.data.decision import Labels
+from cfk_plugin.data.domain import Rows
+from cfk_plugin.data.eligibility import EligibilityClasses
+from cfk_plugin.data.encoded_table import FEW, encode
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
+from cfk_plugin.data.policy import Mask, PrivacyPolicy, SearchStart
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Region
+from cfk_plugin.data.sealing import SealedRegion
+from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes, TrainingLabels
+from cfk_plugin.errors import ExactValuesWarning, HostOnly
+from cfk_plugin.protection.answers.search import (
+    EXPLAINER_START,
+    CatalogueAnswers,
+    ExplainerStart,
+    answer,
+    nearest,
+)
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.sealing import PEOPLE, catalogue_to_arrays
+from cfk_plugin.protection.catalogue.value_book import ValueBook
+from cfk_plugin.records.rule import Handles
+from cfk_plugin.release.call import (
+    Call,
+    Candidates,
+    CatalogueOrigin,
+    DesiredCounterfactuals,
+    Selection,
+    rows_of,
+    start_of,
+)
+from cfk_plugin.release.editions import CatalogueEditions
+from cfk_plugin.release.guarantee import FitRules, ReciprocalGuarantee, SealedContent, Sources
+from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
+from cfk_plugin.release.verification import Certified, Verdict, Verifier
+
+_EXACT = (
+    'private_values="exact" gives each entry of the catalogue the private values of one person;'
+    " somebody who knows them can tell whose they are, and who is in the table."
+    ' private_values="shared", the default, gives entries values of at least k people or of no one'
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FoundAnswers(HostOnly):
+    """What the catalogue answers to m rows of a call, before it is verified."""
+
+    position: Rows  # shape (m,); in the call
+    factual_labels: Labels | None  # shape (m,); where they decide which outcome is desired
+    answers: CatalogueAnswers
+    explainer_start: ExplainerStart | None  # where the search began; None: at the queries
+    already_desired: Rows  # positions in the call of rows whose query has the outcome already
+
+
+class CatalogueGuarantee(ReciprocalGuarantee):
+    """Only people with the desired outcome form groups, and answers are entries of a catalogue.
+
+    The model is consistent with k people of a group for all private values that are released with
+    its region, so that somebody who asks it about everyone is left with k of them.
+    """
+
+    fit_rules = FitRules(needs_private_values=True)
+    method = "catalogue"
+
+    def __init__(
+        self,
+        policy: PrivacyPolicy,
+        rows: TrainingLabels,
+        eligibility: EligibilityClasses,
+        catalogue: Catalogue,
+        editions: CatalogueEditions | None = None,
+    ) -> None:
+        super().__init__(policy, rows, eligibility, catalogue.partition)
+        self._catalogue = catalogue
+        self._editions = editions  # the catalogues that a ledger has on record
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue that answers come from."""
+        return self._catalogue
+
+    def require_catalogue(self, caller: str) -> Catalogue:  # noqa: ARG002
+        """Return the catalogue."""
+        return self.catalogue
+
+    def with_values_of(self, book: ValueBook) -> CatalogueGuarantee:
+        """Return the guarantee with a catalogue whose private values are those of a book."""
+        goal = self.catalogue.goal
+        catalogue = Catalogue.build(self.partition, self.policy, goal, self.rows, book)
+        return CatalogueGuarantee(
+            self.policy, self.rows, self.eligibility, catalogue, self._editions
+        )
+
+    def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
+        """Return a verifier that counts the groups, or reads what was sealed where none are."""
+        sealed = None if self.population.has_cells else self.sealed_region
+        return Verifier(
+            self.population,
+            self.policy,
+            reference=reference,
+            mapped_rows=self.members,
+            sealed=sealed,
+            requirement=self.rows.requirement,
+            seed=seed,
+        )
+
+    def sealed_region(self, region: Region) -> SealedRegion | None:
+        """Return what was sealed of a region of the catalogue; None for any other region."""
+        catalogue = self.catalogue
+        regions = catalogue.partition.regions
+        groups = [group for group, other in enumerate(regions) if other == region]
+        is_entry = np.isin(catalogue.group, groups)
+        if not is_entry.any():
+            return None
+        people = self.population.sealed_arrays[PEOPLE][groups[0]]
+        return SealedRegion(
+            int(people),
+            int(catalogue.consistent[is_entry].min()),
+            tuple(catalogue.must_hold(group) for group in groups),
+            frozenset(codes.tobytes() for codes in catalogue.codes[is_entry]),
+        )
+
+    # --- what may be released for a call ----------------------------------------------------------
+
+    def is_for_query(self, *, is_limited: bool) -> bool:  # noqa: ARG002
+        """Return True: an answer must be true for the person, limits or not."""
+        return True
+
+    def answers(self, call: Call) -> Selection:
+        """Return the nearest answers that are true for each query, without any counterfactual."""
+        position = call.valid_rows()
+        constraints = call.constraints_of(position)
+        if constraints is None or not len(position):
+            return Selection(None, {})
+        factual_labels = None
+        if call.goal.needs_factual_labels:
+            factual_labels = self.rows.ask(constraints.queries.frame)
+        is_open = self.eligibility.open_to(call.goal, None, factual_labels, len(position))
+        may_be_met_already = call.goal.may_be_met_already
+        answers = self._search(
+            call, position, constraints, is_open, asks_queries=may_be_met_already
+        )
+        already_desired = position[:0]
+        if may_be_met_already:
+            answers, has_outcome = self._without_desired_queries(call, constraints, answers)
+            already_desired = position[has_outcome]
+        return self._selection(
+            call,
+            FoundAnswers(
+                position=position,
+                factual_labels=factual_labels,
+                answers=answers,
+                explainer_start=None,
+                already_desired=already_desired,
+            ),
+        )
+
+    def candidates(self, call: Call, verifier: Verifier) -> Selection:  # noqa: ARG002
+        """Return the answers that are found from counterfactuals."""
+        position = call.valid_rows()
+        constraints = call.constraints_of(position)
+        if constraints is not None and self._may_label_while_searching(call, len(position)):
+            return self._searched_while_labelling(call, position, constraints)
+        return self._found_from(call, self._desired_counterfactuals(call))
+
+    def _found_from(self, call: Call, desired: DesiredCounterfactuals) -> Selection:
+        """Return the nearest answers to counterfactuals, true for the factuals if these are known.
+
+        What was known of the counterfactuals' own outcomes says nothing of an answer's.
+        """
+        if not len(desired):
+            return Selection(None, _already_desired(desired.already_desired))
+        constraints = call.constraints_of(desired.position)
+        start = self._start(call, desired.position, desired.labels)
+        is_open = self.eligibility.open_to(
+            call.goal, desired.labels, desired.factual_labels, len(desired)
+        )
+        if constraints is None:
+            entry = nearest(self.catalogue, start.counterfactuals, is_open, start.groups)
+            answers = CatalogueAnswers(entry, None, [])
+        else:
+            answers = self._search(call, desired.position, constraints, is_open, start)
+        return self._selection(
+            call,
+            FoundAnswers(
+                position=desired.position,
+                factual_labels=desired.factual_labels,
+                answers=answers,
+                explainer_start=start,
+                already_desired=desired.already_desired,
+            ),
+        )
+
+    def _may_label_while_searching(self, call: Call, n: int) -> bool:
+        """Return True if n counterfactuals can be labelled by the first question of the search.
+
+        This saves a model call for a small request. It needs one eligibility class, so that neither
+        groups nor open entries depend on these labels, and one row per query, so that each query
+        can be asked about beside its counterfactual.
+        """
+        is_one_class = self.eligibility.is_one and not call.goal.needs_factual_labels
+        n_queries = n if call.query_outcomes is None else len(call.query_outcomes.at)
+        return is_one_class and 0 < n <= FEW and n_queries == n
+
+    def _searched_while_labelling(
+        self, call: Call, position: Rows, constraints: Constraints
+    ) -> Selection:
+        """Search as if all counterfactuals were desired; search again without those that are not.
+
+        The labels of counterfactuals and of queries are asked for with the first question.
+        """
+        # Positions stand in for labels, as there is one eligibility class whatever the label.
+        start = self._start(call, position, position.astype(object))
+        is_open = self.eligibility.open_to(call.goal, None, None, len(position))
+        answers = self._search(
+            call, position, constraints, is_open, start, asks_start=True, asks_queries=True
+        )
+        answers, has_outcome = self._without_desired_queries(call, constraints, answers)
+        already_desired = position[has_outcome]
+        labels = answers.own
+        if labels is None:  # the search had no question
+            labels = self.rows.ask(start.counterfactuals.frame)
+        is_desired = call.goal.is_met(labels)
+        if not is_desired.all():
+            is_answered = is_desired & ~has_outcome
+            desired = DesiredCounterfactuals(
+                position=position[is_answered],
+                labels=labels[is_answered],
+                factual_labels=None,
+                known_outcomes=KnownOutcomes(),
+                already_desired=already_desired,
+            )
+            return self._found_from(call, desired)
+        return self._selection(
+            call,
+            FoundAnswers(
+                position=position,
+                factual_labels=None,
+                answers=answers,
+                explainer_start=start,
+                already_desired=already_desired,
+            ),
+        )
+
+    def _start(self, call: Call, position: Rows, labels: Labels) -> ExplainerStart:
+        """Return the counterfactuals at some positions, with the groups that they belong to."""
+        points = call.points.take(position)
+        groups = self.partition.group_of(points.codes, points.numbers, self.eligibility.of(labels))
+        # Values of single people must not be released where the catalogue's are shared.
+        may_keep_own_values = call.depends_on_no_row or not self.catalogue.is_shared
+        return ExplainerStart(points, groups, may_keep_own_values)
+
+    def _search(
+        self,
+        call: Call,
+        position: Rows,
+        constraints: Constraints,
+        is_open: Mask,
+        explainer_start: ExplainerStart | None = None,
+        *,
+        asks_start: bool = False,
+        asks_queries: bool = False,
+    ) -> CatalogueAnswers:
+        """Search for the answer to each of m rows; `is_open` has shape (m, n_classes).
+
+        With `asks_start` and `asks_queries`, the labels of counterfactuals and of queries are asked
+        for with the first question.
+        """
+        return answer(
+            self.catalogue,
+            constraints,
+            is_open,
+            who=call.query[position],
+            move_towards_query=self.policy.moves_towards_query,
+            explainer_start=explainer_start,
+            asks_own=asks_start,
+            asks_queries=asks_queries,
+            options=call.search,
+        )
+
+    def _without_desired_queries(
+        self, call: Call, constraints: Constraints, answers: CatalogueAnswers
+    ) -> tuple[CatalogueAnswers, Mask]:
+        """Drop answers to queries that have the outcome; return the rest, and the mask of these."""
+        labels = answers.at_queries
+        if labels is None:  # the search had no question
+            labels = self.rows.ask(constraints.queries.frame)
+        has_outcome = call.goal.is_met(labels)
+        return answers.without(has_outcome), has_outcome
+
+    def _selection(self, call: Call, found: FoundAnswers) -> Selection:
+        """Return the answers as candidates, and why other rows have none."""
+        answers = found.answers
+        is_answered = answers.entry >= 0
+        withheld = self._reasons(call, found.position[~is_answered], found.position[is_answered])
+        withheld |= _already_desired(found.already_desired)
+        if not is_answered.any():
+            return Selection(None, withheld)
+        answered = np.flatnonzero(is_answered)
+        position = found.position[answered]
+        entries = answers.entry[answered]
+        points = answers.points
+        if points is None:  # entries as they are
+            points = encode(self.catalogue.points.take(entries), self.population.encoder)
+        labels = self.catalogue.labels[entries]
+        factual_labels = rows_of(found.factual_labels, answered)
+        judge = call.goal.test_for(factual_labels, labels)
+        known_outcomes = answers.known_outcomes(self.catalogue)
+        explainer_start = None
+        start: SearchStart = "query"
+        if found.explainer_start is not None:
+            explainer_start = start_of(found.explainer_start, answered)
+            # If the explainer's answers depend on no row, where a search starts discloses none.
+            start = "query" if call.depends_on_no_row else "explainer"
+        candidates = Candidates(
+            position=position,
+            points=points,
+            query=call.query[position],
+            goal=call.goal,
+            labels=labels,
+            factual_labels=factual_labels,
+            combination_outcomes=CombinationOutcomes(
+                judge, self.rows, points, known_outcomes=known_outcomes
+            ),
+            eligibility=self.eligibility.of(labels),
+            constraints=call.constraints_of(position),
+            origin=CatalogueOrigin(
+                entries=entries,
+                values_entry=answers.part,
+                moved=answers.moved,
+                explainer_start=explainer_start,
+                start=start,
+            ),
+            progress=call.progress,
+        )
+        return Selection(candidates, withheld)
+
+    def _reasons(self, call: Call, unanswered: Rows, answered: Rows) -> dict[int, str]:
+        """Return why rows at some positions have no answer, by position."""
+        reason = "infeasible"
+        if call.constraints is not None and call.constraints.is_any and len(self.catalogue):
+            reason = "no_actionable_answer"
+        has_another = np.isin(call.query[unanswered], call.query[answered])
+        reasons = np.where(has_another, "no_other_answer", reason).tolist()
+        return dict(zip(unanswered.tolist(), reasons, strict=True))
+
+    # --- regions and several releases -------------------------------------------------------------
+
+    def groups_of(self, candidates: Candidates) -> Rows | None:
+        """Return the group of the entry of each candidate."""
+        if candidates.origin is None:
+            return super().groups_of(candidates)
+        return self.catalogue.group[candidates.origin.entries]
+
+    def combine(self, explanations: Sequence[Explanation], query: Rows) -> list[Explanation]:
+        """Withhold a second region with the private values of an earlier answer to the same query.
+
+        Both might come from one record, and the two regions could then be intersected.
+        """
+        if len(np.unique(query)) == len(query):
+            return list(explanations)
+        region_of_values: dict[tuple[str, ...], Region] = {}
+        combined = list(explanations)
+        for i, explanation in enumerate(explanations):
+            if not isinstance(explanation, GeneralizedCounterfactual) or not explanation.released:
+                continue
+            cells = explanation.cells()
+            values = (str(explanation.query), *(cells[name] for name in explanation.released))
+            region = region_of_values.setdefault(values, explanation.region)
+            if region != explanation.region:
+                combined[i] = Withheld(explanation.query, "no_other_answer")
+        return combined
+
+    def sources(self, candidates: Candidates) -> Sources:
+        """Return the records whose private values answers began with; see `sources_of`."""
+        if candidates.origin is None:
+            return super().sources(candidates)
+        return sources_of(self.catalogue, candidates.origin)
+
+    def untrue(self, regions: Sequence[Region], candidates: Candidates) -> set[int]:
+        """Return the candidates whose answer would be untrue for their person with other regions.
+
+        ``regions[i]`` is to be released for candidate i in place of its entry's. The answer is true
+        if the model gives the outcome at the permitted point of the region nearest to the query.
+        """
+        constraints = candidates.constraints
+        if constraints is None or candidates.origin is None:
+            return set()
+        own_regions = self.partition.regions
+        groups = self.catalogue.group[candidates.origin.entries].tolist()
+        others = [i for i, group in enumerate(groups) if regions[i] != own_regions[group]]
+        if not others:
+            return set()
+        at = np.array(others, dtype=np.int64)
+        columns = {}
+        for name in self.population.schema.quasi_identifiers:
+            domain = self.population.domains[name]
+            parts = DistinctParts.build(domain, [regions[i][name] for i in others])
+            codes, numbers = constraints.take(at).nearest(name, parts, np.arange(len(at)), parts.of)
+            columns[name] = domain.column(codes, numbers)
+        labels = self.rows.ask(candidates.points.frame.take(at).assign(**columns))
+        return set(at[~candidates.judge(labels, at)].tolist())
+
+    def newcomers(self) -> Handles | None:
+        """Return the people who were in no published table, where entries have exact values."""
+        if self._editions is None or not self._has_values_of_people:
+            return None
+        return self._editions.newcomers()
+
+    def record_publication(self) -> None:
+        """Put today's table on record, where entries have exact values of its people."""
+        if self._editions is not None and self._has_values_of_people:
+            self._editions.record_table()
+
+    @property
+    def _has_values_of_people(self) -> bool:
+        return self.policy.private_values != "shared"
+
+    # --- what is said of explanations -------------------------------------------------------------
+
+    def with_answer_facts(
+        self, candidates: Candidates, verdicts: Sequence[Verdict]
+    ) -> list[Verdict]:
+        """Note attacks that are not stopped, values that were moved, and values of the query."""
+        origin = candidates.origin
+        if origin is None:
+            return list(verdicts)
+        private = self.population.schema.private
+        is_moved = np.zeros((len(candidates), len(private)), dtype=bool)
+        is_unchanged = is_moved
+        if candidates.constraints is not None:
+            is_unchanged = candidates.points.same_private(candidates.constraints.queries)
+        if origin.moved is not None:
+            is_moved = origin.moved
+        not_stopped = self.policy.not_stopped_from(origin.start)
+        return noted_verdicts(verdicts, not_stopped, private, is_moved, is_unchanged)
+
+    def provenance(self, start: SearchStart) -> dict[str, str]:
+        """Return where the search for answers started."""
+        return {"start": start}
+
+    def facts_for_card(self) -> dict[str, str]:
+        """Return how many groups and entries there are."""
+        facts = super().facts_for_card()
+        return {**facts, "answers in the catalogue": f"{len(self.catalogue):,}"}
+
+    def sealed_content(self) -> SealedContent:
+        """Return regions and entries, without rows and without the classes of the population."""
+        arrays, outcomes, entries = catalogue_to_arrays(self.catalogue)
+        return SealedContent(facts=outcomes, arrays=arrays, entries=entries)
+
+    @classmethod
+    def warning(cls, policy: PrivacyPolicy) -> tuple[str, type[Warning]] | None:
+        """Return what exact private values of entries disclose."""
+        if policy.private_values == "exact":
+            return _EXACT, ExactValuesWarning
+        return None
+
+
+def _already_desired(position: Rows) -> dict[int, str]:
+    return dict.fromkeys(position.tolist(), ALREADY_DESIRED)
+
+
+def sources_of(catalogue: Catalogue, origin: CatalogueOrigin) -> Sources:
+    """Return the records whose private values m answers began with.
+
+    These are the training rows of entries, or counterfactuals that kept their own values. Values
+    that an entry of the answer's own group has are that entry's, wherever they were taken from.
+    """
+    is_of_record = not catalogue.is_shared
+    entries = origin.entries
+    values_entry = entries if origin.values_entry is None else origin.values_entry
+    source = _entries_with_values(catalogue, entries, values_entry)
+    population = catalogue.partition.population
+    rows = population.rows(catalogue.rows[source])[list(population.schema.features)]
+    start = origin.explainer_start
+    if start is None:
+        return Sources(rows, np.full(len(entries), is_of_record))
+    is_from_explainer = values_entry == EXPLAINER_START
+    # The counterfactual is itself the entry, and its group releases it.
+    is_in_group = start.groups == catalogue.group[entries]
+    is_entry = is_in_group & (catalogue.own(start.counterfactuals, start.groups) == source)
+    keeps_values = is_from_explainer | is_entry
+    frame = start.counterfactuals.frame
+    columns = {
+        name: np.where(keeps_values, frame[name].astype(object), rows[name].astype(object))
+        for name in rows
+    }
+    return Sources(pd.DataFrame(columns, dtype=object), is_from_explainer | is_of_record)
+
+
+def _entries_with_values(catalogue: Catalogue, entries: Rows, values_entry: Rows) -> Rows:
+    """Return the entry of each answer's group with the values it began with, or the answer's entry.
+
+    All have shape (m,). Numbers in `values_entry` that are no entry's stand for other values.
+    """
+    source = entries.copy()
+    at = np.flatnonzero((values_entry >= 0) & (values_entry < len(catalogue)))
+    # (n_at, 1 + n_private): group, and what is released of the private values
+    keys = np.column_stack([catalogue.group[entries[at]], catalogue.leaving[values_entry[at]]])
+    source[at] = [
+        catalogue.offered_by.get(key.tobytes(), entry)
+        for key, entry in zip(keys, source[at], strict=True)
+    ]
+    return source
+
+
+def candidates_of_entries(
+    catalogue: Catalogue,
+    entries: Rows,
+    goal: DesiredOutcome,
+    rows: TrainingLabels,
+    eligibility: EligibilityClasses,
+) -> Candidates:
+    """Return entries of a catalogue as candidates, to publish them; nobody asks for them."""
+    points = encode(catalogue.points.take(entries), rows.population.encoder)
+    labels = catalogue.labels[entries]
+    number = np.arange(len(entries))
+    return Candidates(
+        position=number,
+        points=points,
+        query=number,
+        goal=goal,
+        labels=labels,
+        factual_labels=None,
+        combination_outcomes=CombinationOutcomes(goal.test_for(None, labels), rows, points),
+        eligibility=eligibility.of(labels),
+        origin=CatalogueOrigin(entries=entries),
+    )
+
+
+def noted_verdicts(
+    verdicts: Sequence[Verdict],
+    not_stopped: tuple[str, ...],
+    private: Sequence[str],
+    is_moved: Mask,
+    is_unchanged: Mask,
+) -> list[Verdict]:
+    """Note on each certificate what is true of a catalogue's answer, and not of its region alone.
+
+    These are the attacks that are not stopped, the private values that were moved, and those that
+    equal the query's. The masks have the shape (m, n_private). An attribute whose value is withheld
+    or shown as its bin is not named as unchanged: the answer does not tell whether it is.
+    """
+    noted: list[Verdict] = []
+    # Queries that share a verdict and these facts share the noted one too.
+    known: dict[tuple[int, bytes, bytes], Verdict] = {}
+    for verdict, moved, unchanged in zip(verdicts, is_moved, is_unchanged, strict=True):
+        if not isinstance(verdict, Certified):
+            noted.append(verdict)
+            continue
+        key = (id(verdict), moved.tobytes(), unchanged.tobytes())
+        if key not in known:
+            hidden = {*verdict.recount.binned, *verdict.recount.withheld}
+            equal = compress(private, unchanged.tolist())
+            recount = verdict.recount.with_counts(
+                moved=tuple(compress(private, moved.tolist())),
+                unchanged=tuple(name for name in equal if name not in hidden),
+            )
+            certificate = replace(verdict.certificate, not_stopped=not_stopped)
+            known[key] = Certified(verdict.region, certificate, recount)
+        noted.append(known[key])
+    return noted

@@ -1,0 +1,101 @@
+"""Checks of `KAnonymizer.fit`: what a policy, a method and a population cannot give is refused."""
+
+from __future__ import annotations
+
+import warnings
+
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.errors import PolicyError
+from cfk_plugin.release.guarantee import FitRules
+from cfk_plugin.release.guarantee_choice import KINDS
+from cfk_plugin.release.protector_choice import AUTO
+
+# settings that may differ from those of a sealed policy: none of them weakens what was sealed
+_MAY_CHANGE = ("k", "near_native", "on_infeasible")
+
+
+def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
+    """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded
+    method. Warn of what the guarantee leaves open.
+    """
+    kind = KINDS[policy.guarantee]
+    warning = kind.warning(policy)
+    if warning is not None:
+        text, category = warning
+        warnings.warn(text, category, stacklevel=3)
+    if population.policy is not None:
+        _check_floor(policy, population.policy)
+    if policy.k > population.n_people:
+        raise PolicyError(
+            f"k = {policy.k} is above the number of people, {population.n_people}; choose a smaller"
+            " k, or take more people in"
+        )
+    if population.is_sealed:
+        _check_sealed(policy, kind.fit_rules)
+    elif not population.has_rows:
+        _check_distributed(policy, kind.fit_rules)
+    if (policy.l or policy.t is not None) and not population.schema.sensitive:
+        raise PolicyError(
+            "l and t need sensitive attributes in the schema; name them with `sensitive=`"
+        )
+    if method != AUTO and not kind.fit_rules.may_choose_method:
+        raise PolicyError(
+            f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs'
+            ' method="auto"; a method that chooses a region per counterfactual needs'
+            ' guarantee="lookup"'
+        )
+
+
+def _check_sealed(policy: PrivacyPolicy, rules: FitRules) -> None:
+    """Refuse what is counted in rows at each call, as a sealed population has none."""
+    if rules.counts_rows_per_call and (policy.l is not None or policy.t is not None):
+        raise PolicyError(
+            "l and t of a region of its own are counted in rows, and a sealed population has none"
+        )
+
+
+def _check_distributed(policy: PrivacyPolicy, rules: FitRules) -> None:
+    """Refuse what needs people's private values or predictions, which stay on the cluster."""
+    is_needed = {
+        "l": policy.l is not None,
+        "t": policy.t is not None,
+        f'guarantee="{policy.guarantee}"': rules.needs_private_values,
+        "rare_values": policy.rare_values != "release",
+        "alpha": policy.alpha is not None,
+        "private_values": policy.private_values == "bins",
+    }
+    needed = [name for name, is_asked in is_needed.items() if is_asked]
+    if needed:
+        raise PolicyError(
+            f"{', '.join(needed)}: judged by private values or predictions of people, and these"
+            ' rows stay on the cluster; use guarantee="reciprocal", or Population.from_frame or'
+            " from_parquet"
+        )
+
+
+def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
+    """Refuse a policy that is weaker than the sealed one: k may grow."""
+    if policy.k < sealed.k:
+        raise PolicyError(f"k = {policy.k} is below the floor of the bundle, {sealed.k}")
+    fixed = sealed.to_dict()
+    changed = sorted(
+        name
+        for name, value in policy.to_dict().items()
+        if value != fixed[name] and name not in _MAY_CHANGE
+    )
+    if changed:
+        raise PolicyError(f"the bundle fixes {', '.join(changed)}; only k may be raised")
+
+
+def check_sealable(policy: PrivacyPolicy) -> None:
+    """Refuse to seal a policy that needs people's private values."""
+    is_judged_by_values = (
+        policy.private_values == "bins"
+        or policy.rare_values != "release"
+        or policy.alpha is not None
+    )
+    if is_judged_by_values:
+        raise PolicyError(
+            "a bundle has no private values of people: it cannot hold bins, rare values or alpha"
+        )

@@ -1,0 +1,167 @@
+"""The kinds of guarantee by their name in a policy, and how `fit` makes the one that is asked for.
+
+This is the only place that asks a policy for the name of its guarantee.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from cfk_plugin.data.display import doing
+from cfk_plugin.data.eligibility import EligibilityClasses
+from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.predictions import AnyOutcome
+from cfk_plugin.data.training_labels import TrainingLabels
+from cfk_plugin.errors import ModelError, PolicyError
+from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.protection.catalogue.sealing import catalogue_from_arrays
+from cfk_plugin.protection.partition.microaggregation import (
+    Effort,
+    coarser,
+    partial_dependence,
+    partition_of,
+)
+from cfk_plugin.protection.partition.partition import Partition, partition_from_arrays
+from cfk_plugin.release.catalogue_guarantee import CatalogueGuarantee
+from cfk_plugin.release.editions import CatalogueEditions, outcomes_of
+from cfk_plugin.release.guarantee import Guarantee, LookupGuarantee, ReciprocalGuarantee
+from cfk_plugin.release.person_handles import PersonHandles
+
+_log = logging.getLogger("cfk_plugin")
+_NOTHING = 'the bundle has nothing for guarantee="{}"; seal a fitted KAnonymizer'
+
+KINDS: Mapping[GuaranteeName, type[Guarantee]] = MappingProxyType(
+    {
+        "lookup": LookupGuarantee,
+        "reciprocal": ReciprocalGuarantee,
+        "catalogue": CatalogueGuarantee,
+    }
+)
+"""The class of each guarantee that a policy can name."""
+
+
+def make_guarantee(
+    policy: PrivacyPolicy,
+    goal: DesiredOutcome,
+    rows: TrainingLabels,
+    effort: Effort,
+    people: PersonHandles | None,
+) -> Guarantee:
+    """Divide people into groups and find answers, where the policy's guarantee has these.
+
+    `people` are those of the population as a ledger knows them, if there is a ledger. The margin
+    that outcomes must have is lowered in ``rows.requirement`` where the policy leaves it open and
+    no group has it.
+
+    Raises
+    ------
+    PolicyError
+        If there are too few people for a catalogue, or a sealed population has nothing for the
+        guarantee.
+    ModelError
+        If the model is not the one that a catalogue was sealed with.
+    """
+    if policy.guarantee == "lookup":
+        return LookupGuarantee(policy, rows, EligibilityClasses(policy, goal, rows))
+    if rows.population.is_sealed:
+        return _sealed_guarantee(policy, goal, rows)
+    eligibility = EligibilityClasses(policy, goal, rows)
+    partition = _divide_people(policy, goal, rows, eligibility, effort)
+    if not partition.regions and policy.margin == "auto" and rows.requirement.margin:
+        # Those with the margin form no group. A margin that the policy names is refused below.
+        rows.requirement = AnyOutcome(margin=0.0)
+        eligibility = EligibilityClasses(policy, goal, rows)
+        partition = _divide_people(policy, goal, rows, eligibility, effort)
+    if policy.guarantee == "reciprocal":
+        return ReciprocalGuarantee(policy, rows, eligibility, partition)
+    editions = None
+    if people is not None:
+        editions = CatalogueEditions(people.ledger, people, policy, goal)
+    with doing("finding answers for the catalogue"):
+        if editions is not None and policy.private_values == "shared":
+            catalogue = editions.build_catalogue(partition, rows, outcomes_of(eligibility))
+        else:
+            catalogue = Catalogue.build(partition, policy, goal, rows)
+        _log_wide_regions(catalogue, policy)
+        return CatalogueGuarantee(policy, rows, eligibility, catalogue, editions)
+
+
+def _divide_people(
+    policy: PrivacyPolicy,
+    goal: DesiredOutcome,
+    rows: TrainingLabels,
+    eligibility: EligibilityClasses,
+    effort: Effort,
+) -> Partition:
+    """Divide people into groups that lose little and, unless the policy says "ncp", are pure."""
+    with doing("dividing people into groups"):
+        likely = None
+        if policy.objective != "ncp":
+            likely = partial_dependence(rows, goal)
+        return partition_of(rows.population, policy, eligibility.of_rows, likely, effort)
+
+
+def _sealed_guarantee(
+    policy: PrivacyPolicy, goal: DesiredOutcome, rows: TrainingLabels
+) -> Guarantee:
+    """Return the guarantee that was sealed with a population."""
+    eligibility = EligibilityClasses(policy, goal, rows)
+    if policy.guarantee == "catalogue":
+        catalogue = _sealed_catalogue(rows, policy, goal)
+        return CatalogueGuarantee(policy, rows, eligibility, catalogue)
+    partition = _sealed_partition(rows.population, policy)
+    return ReciprocalGuarantee(policy, rows, eligibility, partition)
+
+
+def _sealed_partition(population: Population, policy: PrivacyPolicy) -> Partition:
+    """Return the partition that was sealed; for a larger k, unions of its groups."""
+    partition = partition_from_arrays(population, population.sealed_arrays)
+    if partition is None:
+        raise PolicyError(_NOTHING.format(policy.guarantee))
+    if population.policy is not None and policy.k == population.policy.k:
+        return partition
+    return coarser(partition, policy.k)
+
+
+def _sealed_catalogue(
+    rows: TrainingLabels, policy: PrivacyPolicy, goal: DesiredOutcome
+) -> Catalogue:
+    """Return the catalogue that was sealed, whose k is fixed."""
+    population = rows.population
+    if population.policy is not None and population.policy.k != policy.k:
+        raise PolicyError(
+            f"the bundle has a catalogue for k = {population.policy.k} and nothing to make"
+            " another of"
+        )
+    catalogue = catalogue_from_arrays(population, policy, goal, rows)
+    if catalogue is None or population.policy is None:
+        raise PolicyError(_NOTHING.format(policy.guarantee))
+    if not isinstance(rows.requirement, AnyOutcome):
+        # There are no rows on which probabilities could be compared with labels, but entries.
+        by_probability = rows.predictions(catalogue.points).labels
+        if not np.array_equal(rows.ask(catalogue.points), by_probability):
+            raise ModelError(
+                "the model's predict and predict_proba disagree on entries of the catalogue; give"
+                " the model that it was sealed with"
+            )
+    return catalogue
+
+
+def _log_wide_regions(catalogue: Catalogue, policy: PrivacyPolicy) -> None:
+    """Warn in the log if most regions have too many combinations for answers to be moved."""
+    is_wide = catalogue.is_wide(catalogue.weakest)
+    if policy.moves_towards_query and 2 * is_wide.sum() > len(is_wide):
+        _log.warning(
+            "%d of %d regions have more than 10,000 combinations of values, and those of people"
+            " inside are too many or would tell outcomes, so their answers are not moved towards"
+            ' who asks: all private values change. Name the outcome instead of "opposite", or round'
+            " quasi-identifiers to what others can know of a person",
+            is_wide.sum(),
+            len(is_wide),
+        )

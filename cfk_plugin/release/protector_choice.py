@@ -1,0 +1,56 @@
+"""The protector that a user asks for by `method`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.errors import InputError, PolicyError, did_you_mean
+from cfk_plugin.hookspecs import Protector
+from cfk_plugin.protection import BUILT_IN
+
+AUTO = "auto"
+_DEFAULT = "exact"  # what "auto" stands for where a protector may be chosen
+
+
+def choose_protector(
+    method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]
+) -> tuple[Protector, str]:
+    """Return the protector of a method and its name, which is read before it sees data:
+    certificates show the name.
+    """
+    if method == AUTO:
+        method = _DEFAULT
+    if isinstance(method, str):
+        if method == "dp":
+            raise InputError(
+                'method="dp" answers queries and has no use for counterfactuals: use'
+                ' DPPrototypes, or protect(explainer, method="dp", ...)'
+            )
+        known: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
+        if method not in known:
+            names = ["auto", *sorted(known)]
+            raise InputError(
+                f"unknown method {method!r}; known: {', '.join(names)}"
+                f"{did_you_mean([method], names)}"
+            )
+        return known[method](), method
+    name = getattr(method, "name", None)
+    if type(name) is not str or not callable(getattr(method, "protect", None)):
+        raise InputError(f"method must be a name or a protector; got {type(method).__name__}")
+    if name in BUILT_IN and not isinstance(method, BUILT_IN[name]):
+        raise InputError(
+            f"a protector calls itself {name!r}, which is a built-in one; give it another name"
+        )
+    return method, name
+
+
+def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
+    """Refuse to measure an effective k where rerunning a protector for other people says
+    nothing.
+    """
+    if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
+        raise PolicyError(
+            "measure_k_effective needs a method that draws no random numbers and a policy without l"
+            " and t; the inversion attack of the audit estimates it for others"
+        )
