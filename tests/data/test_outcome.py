@@ -43,7 +43,7 @@ def test_outcomes_are_equal_if_the_same_is_desired() -> None:
     assert MID != OPPOSITE
 
 
-@pytest.mark.parametrize("outcome", [MID, MID_OR_HIGH], ids=str)
+@pytest.mark.parametrize("outcome", [MID, MID_OR_HIGH], ids=["a label", "a set"])
 def test_a_named_outcome_is_the_same_for_every_query(outcome: DesiredOutcome) -> None:
     is_met = outcome.is_met(LABELS)
     by_query = outcome.is_met_by_query(LABELS, factual_labels=np.array(["low", "mid"]))
