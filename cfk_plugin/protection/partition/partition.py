@@ -115,7 +115,7 @@ class Partition(HostOnly):
 
         A counterfactual gets a group of the nearest equivalence class with its eligibility. If this
         class is divided, its keyed number draws one of the groups, about as often as people of the
-        class are in each, so that an adversary without the key cannot tell which one.
+        class are in each. An adversary without the key cannot foresee which one.
 
         Parameters
         ----------
@@ -141,9 +141,8 @@ class Partition(HostOnly):
             divided = np.flatnonzero(next_part - first_part > 1)
             if not len(divided):
                 continue
-            keyed_numbers = self.population.keyed_order(
-                codes[rows[divided]], numbers[rows[divided]]
-            )
+            drawn = rows[divided]
+            keyed_numbers = self.population.keyed_order(codes[drawn], numbers[drawn])
             for i, keyed_number in zip(divided.tolist(), keyed_numbers, strict=True):
                 parts = slice(first_part[i], next_part[i])
                 part = np.searchsorted(division.last[parts][:-1], keyed_number)
