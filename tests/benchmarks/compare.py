@@ -16,8 +16,9 @@ from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.model import CombinationOutcomes, Goal, Grid, LabelModel, TrainingLabels
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection.lookup.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.lookup.exact import ExactProtector
+from cfk_plugin.protection.lookup.grasp import GraspProtector
+from cfk_plugin.protection.lookup.mondrian import MondrianProtector
 from printing import DATA, arguments, heading, line
 from tables import TABLES, Case, case
 

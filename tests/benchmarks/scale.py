@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.protection.axes import CellIndex, Codes, index_of
-from cfk_plugin.protection.lookup.exact import solve
+from cfk_plugin.protection.axes import Codes
+from cfk_plugin.protection.class_index import CellIndex, index_of
+from cfk_plugin.protection.lookup.solver import solve
 from printing import arguments, heading, line, peak
 
 SIZES = (80, 500, 2, 6, 16)  # age, postal area, sex, marital status, education

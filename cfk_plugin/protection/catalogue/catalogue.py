@@ -33,7 +33,7 @@ from cfk_plugin.errors import HostOnly, ModelError, PolicyError, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp, ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import Coarse
-from cfk_plugin.protection.axes import Codes, Floats, Ints, ends_of_region, region_of, side_by_side
+from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue.entries import (
     ASKED,
     Entries,
@@ -45,6 +45,7 @@ from cfk_plugin.protection.catalogue.entries import (
 from cfk_plugin.protection.catalogue.private_values import EncodedValues, encode_private, private_at
 from cfk_plugin.protection.catalogue.value_book import ValueBook
 from cfk_plugin.protection.partition.partition import Partition
+from cfk_plugin.protection.regions import ends_of_region, region_of, side_by_side
 
 _TELLING = 4  # combinations, of those its group must keep, at which a moving answer is tried
 _ALONE = 4  # values of an attribute that are tried alone, with the query's own for all others

@@ -25,14 +25,13 @@ from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, smallest
 from cfk_plugin.protection.axes import (
     Axis,
     AxisArrays,
-    CellIndex,
     Codes,
     Floats,
     Ints,
-    longer,
-    region_of,
 )
+from cfk_plugin.protection.class_index import CellIndex, longer
 from cfk_plugin.protection.compiled import inner, jit
+from cfk_plugin.protection.regions import region_of
 
 Singles: TypeAlias = "NDArray[np.float32]"
 
