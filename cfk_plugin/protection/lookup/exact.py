@@ -5,8 +5,8 @@ and the model is not asked. Otherwise the steps are:
 
 1. *Prove* (`_RegionSearch.prove`). Solve without the model, ask the model about all combinations of
    the region, forbid the bad ones, and repeat. A *bad* combination does not have the desired
-   outcome. A region without known bad combinations costs at most as much as one without any, so the
-   first pure region is the cheapest pure one.
+   outcome. The cheapest region without *known* bad combinations costs at most as much as the
+   cheapest without any, so once such a region is pure, it is the cheapest pure one.
 2. *Fewest bad combinations* (`find_fewest_bad`). For counterfactuals without such a proof, a bad
    combination adds more to the cost than any NCP, but is no longer forbidden.
 3. *Small changes* (`change_a_little`). The best regions so far are changed by one value at a time.
