@@ -1,7 +1,8 @@
 """Protectors: from a counterfactual to a region that enough people share."""
 
-from cfk_plugin.protection.lookup.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.lookup.exact import ExactProtector
+from cfk_plugin.protection.lookup.grasp import GraspProtector
+from cfk_plugin.protection.lookup.mondrian import MondrianProtector
 
 BUILT_IN = {"exact": ExactProtector, "grasp": GraspProtector, "mondrian": MondrianProtector}
 """Protectors by their name in `KAnonymizer`."""

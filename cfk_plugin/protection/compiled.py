@@ -1,8 +1,9 @@
-"""Kernels: functions that numba compiles, once per machine if there is a place to keep them.
+"""Kernels: functions that numba compiles, once per machine if there is a folder to keep them.
 
-That is ``NUMBA_CACHE_DIR``, else beside the package, in the user's cache folder, or among temporary
-files: the first that can be written; kernels are also read from places that cannot be. Otherwise
-each process compiles for itself.
+Kernels are kept in ``NUMBA_CACHE_DIR`` if that is set and can be written. Otherwise they are kept
+in the first of these folders that can be written: one beside this module, one in the user's cache
+folder, one among temporary files. Kernels are also read from folders that cannot be written. If
+there is no folder at all, each process compiles for itself.
 """
 
 from __future__ import annotations
@@ -29,93 +30,104 @@ from numba.core.serialize import dumps
 from cfk_plugin.data.display import is_watched
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_HERE = Path(__file__).parent  # the folder of kernels
-_numba: Any = numba  # much of it has no type hints
+_HERE = Path(__file__).parent
+# Much of numba has no type hints.
+_numba: Any = numba
 _dumps: Any = dumps
 _rebuild: Any = CompileResult._rebuild
-KERNELS: list[Any] = []  # those that Python calls
+KERNELS: list[Any] = []
+"""The kernels that Python calls."""
 _log = logging.getLogger("cfk_plugin")
 
 
 def jit(function: _F, **options: Any) -> _F:
-    """Compile a kernel, kept on disk; it releases the interpreter lock, so that threads run in
-    parallel.
+    """Compile a kernel and keep it on disk.
+
+    It releases the interpreter lock, so that threads run in parallel.
     """
     kernel = _numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
-    kernel._cache = _Kept(
-        f"{function.__module__}.{function.__qualname__}", Path(function.__code__.co_filename)
-    )
+    name = f"{function.__module__}.{function.__qualname__}"
+    kernel._cache = _Kept(name, Path(function.__code__.co_filename))
     KERNELS.append(kernel)
     return cast("_F", kernel)
 
 
 def inner(function: _F, **options: Any) -> _F:
-    """Compile a function that only kernels call, as part of them: wrappers for calls from Python
-    take longest.
+    """Compile a function that only kernels call, as part of them.
+
+    It has no wrapper for calls from Python, which would take longest to compile.
     """
-    kernel = _numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(
-        function
-    )
-    return cast("_F", kernel)
+    options = {**options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast("_F", _numba.njit(nogil=True, **options)(function))
 
 
 class _Kept(NullCache):
-    """A file per signature and machine; numba's own cache fails where nothing can be written."""
+    """The compiled forms of one kernel: a file per signature and machine.
+
+    Numba's own cache fails where nothing can be written.
+    """
 
     def __init__(self, kernel: str, source: Path) -> None:
-        self._kernel, self._source = kernel, source
-        self.folder: Path | None = None  # where it was found or stored
+        self._kernel = kernel
+        self._source = source
+        self.folder: Path | None = None  # where the kernel was found or stored
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what `save_overload` stored for a signature, None if there is nothing."""
         target_context.refresh()
-        name = self._file(sig, target_context.codegen())
+        name = self._file_name(sig, target_context.codegen())
         for folder in _folders():
-            # whatever is wrong with a file, the kernel can be compiled again
+            # Whatever is wrong with a file, the kernel can be compiled again.
             with suppress(Exception):
                 stamp, reduced = pickle.loads((folder / name).read_bytes())  # noqa: S301 - the user's own file
                 if stamp == _stamp(self._source):
                     self.folder = folder
                     return _rebuild(target_context, *reduced)
-        _say_that_it_compiles()
+        _announce_compiling()
         return None
 
     def save_overload(self, sig: Any, cres: Any) -> None:
         """Store a kernel in the first writable folder."""
-        name, content = (
-            self._file(sig, cres.library.codegen),
-            _dumps((_stamp(self._source), cres._reduce())),
-        )
+        name = self._file_name(sig, cres.library.codegen)
+        content = _dumps((_stamp(self._source), cres._reduce()))
         for folder in _folders():
-            written = folder / f"{name}.{uuid4().hex[:8]}"
+            draft = folder / f"{name}.{uuid4().hex[:8]}"
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                written.write_bytes(content)
-                written.replace(folder / name)
+                draft.write_bytes(content)
+                draft.replace(folder / name)
             except OSError:
                 with suppress(OSError):
-                    written.unlink()
+                    draft.unlink()
             else:
                 self.folder = folder
                 return
-        _say_that_none_is_kept()
+        _warn_that_none_is_kept()
 
-    def _file(self, sig: Any, codegen: Any) -> str:
-        about = repr((sig, codegen.magic_tuple(), numba.__version__, sys.version_info[:2]))
-        return f"{self._kernel}-{hashlib.sha256(about.encode()).hexdigest()[:16]}.nbc"
+    def _file_name(self, sig: Any, codegen: Any) -> str:
+        """Return a name that differs by signature, processor, and versions of numba and Python."""
+        machine = codegen.magic_tuple()
+        variant = repr((sig, machine, numba.__version__, sys.version_info[:2]))
+        digest = hashlib.sha256(variant.encode()).hexdigest()
+        return f"{self._kernel}-{digest[:16]}.nbc"
 
 
 @cache
 def _stamp(source: Path) -> str:
-    """Return a digest of a kernel's source and those in this folder, as each contains those that it
-    calls.
+    """Return a digest of all sources that a kernel may be compiled from.
+
+    A compiled kernel contains the functions that it calls. These are in its own module, in this
+    folder, or, for kernels in a package of this folder, in that package.
     """
-    sources = sorted({source, *_HERE.glob("*.py")})
-    return hashlib.sha256(
-        b"".join(path.read_bytes() for path in sources if path.is_file())
-    ).hexdigest()
+    sources = {source, *_HERE.glob("*.py")}
+    if source.parent.parent == _HERE:
+        sources |= {*source.parent.glob("*.py")}
+    contents = [path.read_bytes() for path in sorted(sources) if path.is_file()]
+    return hashlib.sha256(b"".join(contents)).hexdigest()
 
 
 def _folders() -> Iterator[Path]:
+    """Yield the folders in which kernels may be kept, in the order in which they are tried."""
     if _numba.config.CACHE_DIR:  # NUMBA_CACHE_DIR
         named = Path(_numba.config.CACHE_DIR) / "cfk_plugin"
         with suppress(OSError):
@@ -135,16 +147,16 @@ def _own_temporary() -> Path:
     user = os.getuid() if hasattr(os, "getuid") else "kernels"
     folder = Path(tempfile.gettempdir()) / f"cfk_plugin-{user}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or (
-        os.name == "posix" and (found.st_uid != user or found.st_mode & 0o077)
-    ):
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise PermissionError("somebody else's folder")
+    if os.name == "posix" and (status.st_uid != user or status.st_mode & 0o077):
         raise PermissionError("somebody else's folder")
     return folder
 
 
 @cache
-def _say_that_it_compiles() -> None:
+def _announce_compiling() -> None:
     if is_watched():
         text = (
             "compiling what searches for groups, once on this machine: some seconds (`cfk warm-up`"
@@ -154,7 +166,7 @@ def _say_that_it_compiles() -> None:
 
 
 @cache
-def _say_that_none_is_kept() -> None:
+def _warn_that_none_is_kept() -> None:
     _log.warning(
         "no folder for compiled kernels can be written, so each process compiles them anew for some"
         " seconds; name one in NUMBA_CACHE_DIR, or run `cfk warm-up` while the package's own folder"

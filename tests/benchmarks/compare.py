@@ -19,8 +19,9 @@ from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.metrics import ncp
-from cfk_plugin.protection.lookup.baselines import GraspProtector, MondrianProtector
 from cfk_plugin.protection.lookup.exact import ExactProtector
+from cfk_plugin.protection.lookup.grasp import GraspProtector
+from cfk_plugin.protection.lookup.mondrian import MondrianProtector
 from printing import DATA, arguments, heading, line
 from tables import TABLES, Case, case
 

@@ -16,13 +16,13 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, index_of
-from cfk_plugin.protection.lookup.baselines import _Partition
-from cfk_plugin.protection.lookup.exact import solve
+from cfk_plugin.protection.axes import AxisArrays, Codes, Ints, plain_hull_cost
+from cfk_plugin.protection.class_index import index_of
+from cfk_plugin.protection.lookup.mondrian import MondrianPartition
+from cfk_plugin.protection.lookup.solver import solve
 from cfk_plugin.protection.partition import microaggregation as groups
 from cfk_plugin.protection.partition.microaggregation import ClassShares, Effort, group_classes
 from printing import DATA, arguments, heading, peak
-from reference import hull_cost
 from scale import synthetic_rows, table_of
 from tables import TABLES, read, split
 
@@ -46,7 +46,7 @@ def loss(axes: AxisArrays, cells: Codes, shares: ClassShares) -> float:
     for members in np.split(order, first[1:]):
         if len(members) > 1:
             codes = cells[shares.class_index[members]]
-            total += shares.people[members].sum() * hull_cost(
+            total += shares.people[members].sum() * plain_hull_cost(
                 axes, codes, codes[0], np.zeros(axes.kind.size)
             )
     return float(total / shares.people.sum())
@@ -64,7 +64,7 @@ def mondrian(population: Population, k: int) -> float:
     """Loss of the strict Mondrian partition with normalised widths."""
     axes, todo, total = (
         index_of(population).axes,
-        [_Partition(population, k, normalise=True).root],
+        [MondrianPartition(population, k, normalise=True).root],
         0.0,
     )
     while todo:
@@ -72,9 +72,9 @@ def mondrian(population: Population, k: int) -> float:
         if node.below is not None and node.above is not None:
             todo += [node.below, node.above]
             continue
-        codes = population.cells[node.cells]
-        people = population.cell_people[node.cells].sum()
-        total += people * hull_cost(axes, codes, codes[0], np.zeros(axes.kind.size))
+        codes = population.cells[node.classes]
+        people = population.cell_people[node.classes].sum()
+        total += people * plain_hull_cost(axes, codes, codes[0], np.zeros(axes.kind.size))
     return total / population.n_people
 
 

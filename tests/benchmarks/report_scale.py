@@ -194,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 options.parts,
                 Path(name) / f"made-{kind}",
             )
-            with get_context("spawn").GroupMembers(1) as pool:
+            with get_context("spawn").Pool(1) as pool:
                 figures = pool.apply(measure, (uri, options.explanations))
             lines = lines or [heading("store", "explanations", "runs", "files each", *figures)]
             shown = (f"{value:.2f}" for value in figures.values())

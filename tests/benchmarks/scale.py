@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin import Population, Schema
-from cfk_plugin.protection.axes import CellIndex, Codes, index_of
-from cfk_plugin.protection.lookup.exact import solve
+from cfk_plugin.protection.axes import Codes
+from cfk_plugin.protection.class_index import CellIndex, index_of
+from cfk_plugin.protection.lookup.solver import solve
 from printing import arguments, heading, line, peak
 
 SIZES = (80, 500, 2, 6, 16)  # age, postal area, sex, marital status, education
@@ -101,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for k in ask.k
     ]
     # A process each: the peak of memory is then that of one case.
-    with get_context("spawn").GroupMembers(1, maxtasksperchild=1) as pool:
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         times = ("fit s", "peak GB", "p50 ms", "p99 ms", "max ms")
         print(heading("postal area", "people", "cells", "k", *times, "proven", "same"))
         print(*pool.starmap(measure, cases, chunksize=1), sep="\n")

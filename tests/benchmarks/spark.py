@@ -207,7 +207,7 @@ def answer_there(table: Path, people_of_it: int, cores: int) -> Cost:
 
 def alone(work: Callable[..., Cost], *arguments: Any) -> Cost:
     """Measure in a process of its own."""
-    with get_context("spawn").GroupMembers(1) as pool:
+    with get_context("spawn").Pool(1) as pool:
         return pool.apply(work, arguments)
 
 

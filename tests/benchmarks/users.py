@@ -29,7 +29,7 @@ import pandas as pd
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
 from cfk_plugin.plugins import generator
-from cfk_plugin.protection.axes import index_of
+from cfk_plugin.protection.class_index import index_of
 from cfk_plugin.protection.partition.microaggregation import group_classes
 from cfk_plugin.release.detection import Detector
 from partition import loss, mondrian, timed

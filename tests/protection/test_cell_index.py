@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfk_plugin.protection.axes import Axis, AxisArrays, CellIndex, ball, nearest
-from reference import hull_cost
+from cfk_plugin.protection.axes import Axis, AxisArrays, plain_hull_cost
+from cfk_plugin.protection.class_index import CellIndex, ball, nearest
 
 
 def mixed_axes() -> AxisArrays:
@@ -32,7 +32,7 @@ def test_ball_and_nearest_equal_a_scan(seed: int) -> None:
         anchor[0], place[0] = -1, 0.4  # a number of its own
     elif seed == 2:
         anchor[0], place[0] = 20, 0.0  # missing
-    cost = np.array([hull_cost(axes, row[None], anchor, place) for row in codes])
+    cost = np.array([plain_hull_cost(axes, row[None], anchor, place) for row in codes])
     for limit in (0.0, 0.05, 0.2, 0.6, 2.0):
         found = index.original[ball(index.tree, axes, anchor, place, limit)]
         assert sorted(found) == np.flatnonzero(cost < limit).tolist()

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfk_plugin.protection.axes import Axis, AxisArrays, CellIndex, Codes, Floats, Ints
+from cfk_plugin.protection.axes import Axis, AxisArrays, Codes, Floats, Ints
+from cfk_plugin.protection.class_index import CellIndex
 from cfk_plugin.protection.partition import microaggregation
 from cfk_plugin.protection.partition.kernels import (
     HOMES,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfk_plugin.protection.lookup.baselines import GraspProtector
+from cfk_plugin.protection.lookup.grasp import GraspProtector
 from reproduced import measurement
 from reproduction import published, run
 from reproduction.measure import NICE, Distances, Measurement

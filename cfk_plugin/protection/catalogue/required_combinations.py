@@ -36,9 +36,10 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.information import ncp
-from cfk_plugin.protection.axes import Codes, Ints, ends_of_region
+from cfk_plugin.protection.axes import Codes, Ints
 from cfk_plugin.protection.catalogue.model_calls import fits_one_call
 from cfk_plugin.protection.partition.partition import Partition, by_group
+from cfk_plugin.protection.regions import ends_of_region
 
 _PROBES = 4  # required combinations of a region at which a moving answer is tried first
 _MOST_LISTED = 1 << 22  # combinations of all regions together that are kept in memory

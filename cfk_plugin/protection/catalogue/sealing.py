@@ -26,12 +26,13 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import natural
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError
-from cfk_plugin.protection.axes import Codes, Floats, Ints, ends_of_region, region_of, side_by_side
+from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.model_calls import calls_of
 from cfk_plugin.protection.catalogue.private_values import EncodedValues
 from cfk_plugin.protection.catalogue.required_combinations import MovableRegion
 from cfk_plugin.protection.partition.partition import Partition
+from cfk_plugin.protection.regions import ends_of_region, region_of, side_by_side
 
 _PREFIX = "catalogue."
 PEOPLE = _PREFIX + "people"

@@ -46,8 +46,8 @@ from cfk_plugin.protection.axes import (
     Codes,
     Floats,
     Ints,
-    index_of,
 )
+from cfk_plugin.protection.class_index import index_of
 from cfk_plugin.protection.partition.kernels import (
     HOMES,
     LENDERS,

@@ -17,7 +17,8 @@ from cfk_plugin.data.domain import CodeIndex, Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, smallest
-from cfk_plugin.protection.axes import Axis, AxisArrays, CellIndex, Codes, Floats, Ints, longer
+from cfk_plugin.protection.axes import Axis, AxisArrays, Codes, Floats, Ints
+from cfk_plugin.protection.class_index import CellIndex, longer
 from cfk_plugin.protection.compiled import inner, jit
 
 Singles: TypeAlias = "NDArray[np.float32]"

@@ -31,9 +31,10 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
-from cfk_plugin.protection.axes import Codes, Floats, Ints, region_of
+from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.partition.neighbors import NearestCells
 from cfk_plugin.protection.partition.region_distance import RegionDistance
+from cfk_plugin.protection.regions import region_of
 
 
 class ClassDivision(NamedTuple):
