@@ -251,13 +251,15 @@ def _candidates_from_elsewhere(partition: Partition, entries: Entries, n_most: i
     _, first_of_group = np.unique(group_of_row[rows_without], return_index=True)
     nothing = np.empty(0, dtype=np.int64)
     rows = [nothing]
-    lent = [nothing]
+    entry_of_candidate = [nothing]
     for row in rows_without[first_of_group].tolist():
         same_side = np.flatnonzero(side_of_entry == partition.side_of_group[group_of_row[row]])
         distinct = same_side[entries.values.take(same_side).first_of_equal()[:n_most]]
         rows.append(np.full(len(distinct), row))
-        lent.append(distinct)
-    return _Candidates(rows=np.concatenate(rows), values=entries.values.take(np.concatenate(lent)))
+        entry_of_candidate.append(distinct)
+    return _Candidates(
+        rows=np.concatenate(rows), values=entries.values.take(np.concatenate(entry_of_candidate))
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
