@@ -37,7 +37,7 @@ from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector
 from cfk_plugin.plugins import PluginManager, worst
-from cfk_plugin.protection.answers.moves import SearchOptions
+from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.release.call import Call, Candidates, Selection
 from cfk_plugin.release.catalogue_guarantee import candidates_of_entries
 from cfk_plugin.release.detection import Detector
