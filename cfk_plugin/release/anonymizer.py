@@ -280,7 +280,7 @@ class KAnonymizer(HostOnly):
         people = self._people_of_ledger()
         self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, self.effort, people)
         protector, self.method_ = self.guarantee_.choose_protector(
-            self.method, self.manager_.protectors()
+            self.method, self.manager_.protectors
         )
         measures_k_effective = self.measure_k_effective and self.guarantee_.reruns_for_k_effective
         if measures_k_effective:
