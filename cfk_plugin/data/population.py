@@ -131,9 +131,10 @@ class Population(HostOnly):
     has_several_rows: bool
     is_sealed: bool  # whether only numbers of people are known, so that no partition can be made
     has_cells: bool  # whether cells are known; a sealed catalogue has none
-    policy: PrivacyPolicy | None  # the one that was sealed with the population
-    sealed_arrays: Mapping[str, NDArray[Any]]  # arrays of numbers that were sealed with it
-    sealed_facts: Mapping[str, Any]  # and plain values
+    policy: PrivacyPolicy | None = None  # the one that was sealed with the population
+    # arrays of numbers that were sealed with it
+    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})
+    sealed_facts: Mapping[str, Any] = MappingProxyType({})  # and plain values
     _rows: RowStore
     _cell_of_row: Rows
     _key: bytes
@@ -730,9 +731,6 @@ class _UncountedPopulation(Population):
         self.schema = schema
         self.has_rows = True
         self.is_sealed = False
-        self.policy = None
-        self.sealed_arrays = {}
-        self.sealed_facts = {}
         self._rows = rows
         self._key = key
         self._refusal_to_count = refusal
