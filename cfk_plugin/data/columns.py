@@ -98,7 +98,7 @@ def with_columns(
     merged = dict(arguments)
     for name, column in columns.items():
         for key, value in column.items():
-            choice = (key, value) if key in _CHOICES else None
+            choice = (key, str(value))
             if choice in _NAME_OF_CHOICE:
                 label = _NAME_OF_CHOICE[choice]
                 if merged[label]:

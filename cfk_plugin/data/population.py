@@ -402,7 +402,8 @@ class Population(HostOnly):
         key = configured_key(key)
         facts, arrays = read_bundle(path, key)
         own = facts.pop("population")
-        policy = facts.pop("policy", None)
+        settings = facts.pop("policy", None)
+        policy = None if settings is None else PrivacyPolicy(**settings)
         schema, domains = from_plain(own)
         order_key = None if own["order_key"] is None else bytes.fromhex(own["order_key"])
         rows: SealedCells
@@ -421,7 +422,7 @@ class Population(HostOnly):
             rows,
             key,
             n_people=own.get("n_people"),
-            policy=None if policy is None else PrivacyPolicy(**policy),
+            policy=policy,
             sealed_arrays=arrays,
             sealed_facts=facts,
         )

@@ -165,10 +165,13 @@ class SealedCatalogue(SealedCells):
 
 
 def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
-    """Return the distinct combinations of quasi-identifiers of a table, and the one of each row."""
+    """Return the distinct combinations of quasi-identifiers of a table, shape (n_cells,
+    n_quasi_identifiers), and the position of each row's among them, shape (n_rows,).
+    """
     domains = [encoder.domains[name] for name in encoder.schema.quasi_identifiers]
     columns = [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
-    key, span = np.zeros(len(frame), dtype=np.int64), 1
+    key = np.zeros(len(frame), dtype=np.int64)  # mixed radix: equal for equal combinations
+    span = 1
     for codes, domain in zip(columns, domains, strict=True):
         # renumber before the mixed-radix key overflows
         if span > np.iinfo(np.int64).max // (domain.size + 1):
@@ -177,9 +180,8 @@ def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
         key = key * domain.size + codes
         span *= domain.size
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return np.column_stack([codes[first] for codes in columns]).astype(np.int32), inverse.astype(
-        np.int64
-    )
+    cells = np.column_stack([codes[first] for codes in columns]).astype(np.int32)
+    return cells, inverse.astype(np.int64)
 
 
 def one_row_each(cell_of_row: Rows, subjects: Rows | None) -> Rows:
@@ -212,7 +214,9 @@ class RecordReader:
     def __init__(
         self, encoder: Encoder, key: bytes | None = None, cells: Codes | None = None
     ) -> None:
-        self.encoder, self.key, self.cells = encoder, key, cells
+        self.encoder = encoder
+        self.key = key
+        self.cells = cells
 
     def numbers(self, frame: pd.DataFrame) -> NDArray[np.uint64]:
         """Return the keyed number of each record; 0 without a key."""
@@ -223,7 +227,9 @@ class RecordReader:
     @cached_property
     def index(self) -> CodeIndex:
         """Where the cells are; each worker makes its own."""
-        return CodeIndex(np.empty((0, 0), dtype=np.int32) if self.cells is None else self.cells)
+        if self.cells is None:
+            return CodeIndex(np.empty((0, 0), dtype=np.int32))
+        return CodeIndex(self.cells)
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = [field.name for field in fields(Domain) if field.init]
@@ -254,7 +260,8 @@ class RowsOnCluster(RowStore):
     )
 
     def __init__(self, df: Any, schema: Schema, key: bytes) -> None:
-        self._df, self._key = df, key
+        self._df = df
+        self._key = key
         self.encoder, self.cells, self.people = _counted(df, schema)
         super().__init__(np.repeat(np.arange(len(self.people)), self.people))
         self._number = np.zeros(len(self), dtype=np.uint64)
@@ -314,7 +321,8 @@ class RowsOnCluster(RowStore):
     def map(
         self, work: Callable[[pd.DataFrame, RecordReader], pd.DataFrame], columns: str
     ) -> pd.DataFrame:
-        reader, names = RecordReader(self.encoder, self._key), self.encoder.schema.features
+        reader = RecordReader(self.encoder, self._key)
+        names = self.encoder.schema.features
         table = select_columns(self._df, names)
         return _to_pandas(
             spread(table, names, lambda frame: work(reader.encoder.conform(frame), reader), columns)
@@ -348,7 +356,8 @@ class RowsOnCluster(RowStore):
 
 def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]]:
     """Count the people of each cell on the cluster, and learn how to read the table."""
-    functions, quasi = spark_functions(), schema.quasi_identifiers
+    functions = spark_functions()
+    quasi = schema.quasi_identifiers
     table = select_columns(df, quasi)
     found = _to_pandas(
         table.groupBy(*table.columns).agg(functions.count(functions.lit(1)).alias("people"))
@@ -362,14 +371,18 @@ def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]
     cells, cell = collapse(encoder, found)
     if schema.subject is not None:
         once = _to_pandas(_people(df, RecordReader(encoder, cells=cells)).groupBy("cell").count())
-        cell, people = once["cell"].to_numpy(), once["count"].to_numpy()
-    return encoder, cells, np.bincount(cell, weights=people, minlength=len(cells)).astype(np.int64)
+        cell = once["cell"].to_numpy()
+        people = once["count"].to_numpy()
+    people_of_cell = np.bincount(cell, weights=people, minlength=len(cells)).astype(np.int64)
+    return encoder, cells, people_of_cell
 
 
 def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = None) -> Any:
     """Return a Spark table of the cell and the keyed number of each person."""
-    functions, schema = spark_functions(), reader.encoder.schema
-    names, subject = schema.features, schema.subject
+    functions = spark_functions()
+    schema = reader.encoder.schema
+    names = schema.features
+    subject = schema.subject
 
     def places(frame: pd.DataFrame) -> pd.DataFrame:
         domains = [reader.encoder.domains[name] for name in schema.quasi_identifiers]
@@ -456,7 +469,8 @@ def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
 
     if not schema.private:
         return {}
-    functions, table = spark_functions(), select_columns(df, schema.private)
+    functions = spark_functions()
+    table = select_columns(df, schema.private)
     gaps = [functions.max(_gap(table, name).cast("int")) for name in table.columns]
     domains = {}
     for name, field, gap in zip(
@@ -464,7 +478,8 @@ def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
     ):
         # a made-up column of the same Spark type shows which dtype pandas gives it
         form = StructType([StructField("made_up", field.dataType)])
-        made_up = _to_pandas(df.sparkSession.createDataFrame([(None,)] if gap else [], form))
+        made_up_rows = [(None,)] if gap else []
+        made_up = _to_pandas(df.sparkSession.createDataFrame(made_up_rows, form))
         is_date = field.dataType.typeName() in ("date", "timestamp", "timestamp_ntz")
         dtype = made_up["made_up"].dtype
         domains[name] = Domain.unlisted(schema[name], dtype, has_missing=bool(gap), is_date=is_date)
