@@ -90,24 +90,25 @@ def promised(settings: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _refuses_unknown_settings(policy: type[T]) -> type[T]:
-    """Make a dataclass name the setting that an unknown one is probably misspelt from.
+    """Decorate a dataclass so that an unknown setting raises a `PolicyError`.
 
-    Python's own error says only that the name is unknown.
+    The error lists the settings that there are, and suggests the one that was probably meant.
+    Python's own `TypeError` would say only that the name is unknown.
     """
-    assign: Callable[..., None] = policy.__init__
+    init_of_dataclass: Callable[..., None] = policy.__init__
     names = list(inspect.signature(policy).parameters)
 
-    @wraps(assign)
-    def checked(self: T, /, *args: Any, **settings: Any) -> None:
+    @wraps(init_of_dataclass)
+    def init_with_known_names(self: T, /, *args: Any, **settings: Any) -> None:
         unknown = [name for name in settings if name not in names]
         if unknown:
             raise PolicyError(
                 f"a policy has no setting {', '.join(unknown)}; known: {', '.join(names)}"
                 f"{did_you_mean(unknown, names)}"
             )
-        assign(self, *args, **settings)
+        init_of_dataclass(self, *args, **settings)
 
-    policy.__init__ = checked  # type: ignore[method-assign,assignment]
+    policy.__init__ = init_with_known_names  # type: ignore[method-assign,assignment]
     return policy
 
 
