@@ -14,7 +14,7 @@ Change = Literal["any", "increase", "decrease", "never"]
 DeclaredKind = Literal["nominal", "integer"]
 
 
-class Column(TypedDict, total=False):
+class ColumnDeclaration(TypedDict, total=False):
     """What is declared of one column, for `columns=` of `Schema.from_frame`.
 
     Every key may be left out. A plain dict with these keys will do.
@@ -42,7 +42,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "kind": get_args(DeclaredKind),
     "change": get_args(Change),
 }
-"""The keys of `Column` that name one of several things."""
+"""The keys of `ColumnDeclaration` that name one of several things."""
 
 _MAPPING_OF_KEY: Mapping[str, str] = {
     "levels": "ordinal",
@@ -76,7 +76,7 @@ _NAME_OF_CHOICE: Mapping[tuple[str, str], str] = {
 
 
 def with_columns(
-    columns: Mapping[str, Column], arguments: Mapping[str, Any], known: Iterable[str]
+    columns: Mapping[str, ColumnDeclaration], arguments: Mapping[str, Any], known: Iterable[str]
 ) -> dict[str, Any]:
     """Return the arguments of `Schema.from_frame` with the declarations of `columns` added to them.
 
@@ -138,7 +138,7 @@ def _check_columns(columns: object, known: Iterable[str]) -> None:
                 f"column {name!r}: write what is declared of it as a mapping, such as"
                 f' {{"role": "quasi-identifier"}}; got {type(column).__name__}'
             )
-        keys = tuple(Column.__annotations__)
+        keys = tuple(ColumnDeclaration.__annotations__)
         unknown = [str(key) for key in column if key not in keys]
         if unknown:
             raise SchemaError(
@@ -158,7 +158,9 @@ _ADVICE_OF_KEY: Mapping[str, str] = {
 }
 
 
-def _check_declared_once(columns: Mapping[str, Column], arguments: Mapping[str, Any]) -> None:
+def _check_declared_once(
+    columns: Mapping[str, ColumnDeclaration], arguments: Mapping[str, Any]
+) -> None:
     for label, value in arguments.items():
         if label in _NAME_OF_CHOICE.values():
             declared = [value]

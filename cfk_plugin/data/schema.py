@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.columns import Change, Column, Role, with_columns
+from cfk_plugin.data.columns import Change, ColumnDeclaration, Role, with_columns
 from cfk_plugin.data.display import card, table
 from cfk_plugin.data.misreadings import warn_of_misreadings
 from cfk_plugin.data.personal import personal_columns
@@ -727,7 +727,7 @@ class Schema:
         cls,
         frame: pd.DataFrame,
         *,
-        columns: Mapping[str, Column] | None = None,
+        columns: Mapping[str, ColumnDeclaration] | None = None,
         quasi_identifiers: Sequence[str] = (),
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
@@ -763,9 +763,10 @@ class Schema:
         frame : DataFrame of the training rows; target and identifiers may be in it
         columns : mapping of column to its declaration, optional
             All that is declared of a column in one place, ``{"age": {"role": "quasi-identifier",
-            "bounds": (18, 100), "change": "increase"}}``; ``cfk_plugin.data.columns.Column`` lists
-            the keys. The arguments below say the same argument by argument. A column is declared
-            either here or there, but `nullable` is for the columns of both.
+            "bounds": (18, 100), "change": "increase"}}``; `ColumnDeclaration` in
+            ``cfk_plugin.data.columns`` lists the keys. The arguments below say the same argument by
+            argument. A column is declared either here or there, but `nullable` is for the columns
+            of both.
         quasi_identifiers : sequence of str
             Publicly known columns: these are generalised.
         sensitive : sequence of str

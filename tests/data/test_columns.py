@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Hierarchy, Schema
-from cfk_plugin.data.columns import Column
+from cfk_plugin.data.columns import ColumnDeclaration
 from cfk_plugin.errors import SchemaError
 
 TABLE = pd.DataFrame(
@@ -129,7 +129,7 @@ def test_columns_are_the_arguments(nullable: list[str] | None) -> None:
 def test_columns_and_arguments_can_be_mixed() -> None:
     mixed = Schema.from_frame(
         TABLE,
-        columns={"age": Column(role="quasi-identifier", change="increase", weight=3)},
+        columns={"age": ColumnDeclaration(role="quasi-identifier", change="increase", weight=3)},
         quasi_identifiers=["town", "zip"],
         hierarchies={"zip": ZIP},
         weights={"town": 2},
@@ -146,7 +146,7 @@ def test_columns_and_arguments_can_be_mixed() -> None:
 
 
 def test_the_order_of_columns_does_not_matter() -> None:
-    columns: dict[str, Column] = {
+    columns: dict[str, ColumnDeclaration] = {
         "age": {"role": "quasi-identifier"},
         "town": {"role": "quasi-identifier", "weight": 0.3},
         "pay": {"role": "sensitive"},
