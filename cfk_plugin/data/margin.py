@@ -250,6 +250,6 @@ def _check_later(model: LabelModel, goal: DesiredOutcome, rows: TrainingLabels) 
             "a model in later= does not have the classes of the model that is explained; train it"
             " on rows with every outcome"
         )
-    if rows.population.has_rows:
-        table = rows.population.rows(np.arange(min(_TRIED, rows.population.n_rows)))
+    table = rows.population.rows_to_try(_TRIED)
+    if table is not None:
         _checked_probabilities(model, table, model(table).astype(object))

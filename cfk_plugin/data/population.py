@@ -222,18 +222,27 @@ class Population(HostOnly):
         frame : DataFrame of the training rows, with every feature and the subject key of the schema
         schema : Schema
         key : bytes, optional
-            Key of the fingerprint and of the order in which people are given to other groups
-            (HMAC); default: the environment variable ``CFK_KEY``. Without a key, fingerprints are
-            comparable within this process only, and the order follows from the table itself, the
-            same in every process.
+            Key (HMAC) of the fingerprint, and of the order in which the people of a large
+            equivalence class are distributed to groups; default: the environment variable
+            ``CFK_KEY``. Without a key, fingerprints are comparable within this process only, and
+            the order follows from the table itself, the same in every process.
+
+        Returns
+        -------
+        Population
+            Identifiers are dropped. Equal quasi-identifiers are counted as one equivalence class.
 
         Raises
         ------
         PopulationError
-            If columns are missing, or hold values that the schema does not allow. Where the domain
-            of every feature is declared, this would reveal the one person with such a value:
-            differential privacy leaves the row out, and only what counts people raises, when it is
-            asked.
+            If columns are missing, or hold values that the schema does not allow.
+
+        Notes
+        -----
+        If the schema declares the domain of every feature (``Schema.is_public``), a value that it
+        does not allow raises no error here: the error would disclose that some person has such a
+        value. Differential privacy leaves that person's row out. Whatever counts people raises the
+        error when it is first used.
         """
         _check_schema(schema)
         frame = as_pandas(frame)
@@ -460,11 +469,18 @@ class Population(HostOnly):
         if self.has_cells:
             raise refusal
 
-    def check_policy(self, policy: PrivacyPolicy) -> None:
-        """Raise `PolicyError` if the policy is judged by values or predictions of people, and these
-        are not in this process.
+    def check_policy(
+        self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
+    ) -> None:
+        """Raise `PolicyError` if the policy needs values or predictions that are not here.
+
+        The other arguments say what its guarantee needs; see `RowStore.check_policy`.
         """
-        self._rows.check_policy(policy)
+        self._rows.check_policy(
+            policy,
+            counts_rows_per_call=counts_rows_per_call,
+            needs_private_values=needs_private_values,
+        )
 
     @property
     def n_rows_here(self) -> int | None:
@@ -616,8 +632,9 @@ class Population(HostOnly):
         return numbers
 
     def limited_rows(self, most: int) -> Rows:
-        """Return, in order, at most so many rows of each person, the first ones; none without a
-        subject key.
+        """Return the first rows of each person, at most so many, in the order of the table.
+
+        Without a subject key all rows are returned, as each is another person's.
         """
         subjects = self._rows.subjects
         if subjects is None:

@@ -90,8 +90,19 @@ class RowStore(HostOnly):
         """Return the keyed number of each row; `number_records` computes those of a table."""
         return number_records(self.table.take(at))
 
-    def check_policy(self, policy: PrivacyPolicy) -> None:
-        """Refuse a policy that is judged by private values or predictions which are elsewhere."""
+    def check_policy(
+        self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
+    ) -> None:
+        """Refuse a policy that needs private values or predictions which are not here.
+
+        Parameters
+        ----------
+        policy : PrivacyPolicy
+        counts_rows_per_call : bool
+            Whether its guarantee counts l and t of a region in each call.
+        needs_private_values : bool
+            Whether its guarantee is made of the private values of people.
+        """
 
     def run(self, work: Callable[[Rows], Rows], tables: list[Rows]) -> list[Rows]:
         """Apply a function to tables of numbers, two at a time: each takes up to a gigabyte."""
@@ -144,9 +155,12 @@ class SealedCells(RowStore):
         self.fingerprint = fingerprint
         self.order_key = order_key
 
-    def check_policy(self, policy: PrivacyPolicy) -> None:
+    def check_policy(
+        self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
+    ) -> None:
+        del needs_private_values  # they were needed before sealing
         counts_values = policy.l is not None or policy.t is not None
-        if counts_values and policy.guarantee == "lookup":
+        if counts_values and counts_rows_per_call:
             raise PolicyError(
                 "l and t of a region of its own are counted in rows, and a sealed population has"
                 " none"
@@ -274,14 +288,17 @@ class RowsOnCluster(RowStore):
     ) -> NDArray[np.uint64]:
         return self.numbers(at)
 
-    def check_policy(self, policy: PrivacyPolicy) -> None:
+    def check_policy(
+        self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
+    ) -> None:
+        del counts_rows_per_call  # l and t are refused here, whenever they are counted
         needs = []
         if policy.l is not None:
             needs.append("l")
         if policy.t is not None:
             needs.append("t")
-        if policy.guarantee == "catalogue":
-            needs.append('guarantee="catalogue"')
+        if needs_private_values:
+            needs.append(f'guarantee="{policy.guarantee}"')
         if policy.rare_values != "release":
             needs.append("rare_values")
         if policy.alpha is not None:
@@ -378,13 +395,26 @@ def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]
 
 
 def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = None) -> Any:
-    """Return a Spark table of the cell and the keyed number of each person."""
-    functions = spark_functions()
+    """Return a Spark table of the cell and the keyed number of each person.
+
+    With a subject key, a person with several rows belongs to the first of their cells.
+
+    Parameters
+    ----------
+    df : Spark table of the training rows
+    reader : RecordReader
+        It knows the cells, and the key for the numbers of records.
+    wanted : int64, shape (n_wanted,), optional
+        The cells whose people are returned; by default all cells.
+    """
     schema = reader.encoder.schema
     names = schema.features
-    subject = schema.subject
 
-    def places(frame: pd.DataFrame) -> pd.DataFrame:
+    def locate(frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the cell and the keyed number of each row; runs on a worker.
+
+        A row of a cell that is not wanted gets the number 0, which is not read.
+        """
         domains = [reader.encoder.domains[name] for name in schema.quasi_identifiers]
         codes = np.column_stack(
             [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
@@ -392,33 +422,42 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
         cell = reader.index.find(codes)
         if (cell < 0).any():
             raise PopulationError(_CHANGED)
+        is_wanted = np.ones(len(frame), dtype=bool)
+        if wanted is not None:
+            is_wanted = np.isin(cell, wanted)
         number = np.zeros(len(frame), dtype=np.uint64)
-        asked = np.ones(len(frame), dtype=bool) if wanted is None else np.isin(cell, wanted)
-        number[asked] = reader.numbers(frame[asked])
-        table = pd.DataFrame({"cell": cell, "number": signed(number)})
-        return (
-            table[asked]
-            if subject is None
-            else table.assign(asked=asked, person=frame[subject].to_numpy())
-        )
+        number[is_wanted] = reader.numbers(frame[is_wanted])
+        return pd.DataFrame({"cell": cell, "number": signed(number), "is_wanted": is_wanted})
 
-    if subject is None:
-        return spread(select_columns(df, names), names, places, "cell long, number long")
-    table = select_columns(df, (*names, subject))
-    kind = table.schema[table.columns[-1]].dataType.simpleString()
-    if len(
-        _to_pandas(table.filter(_gap(table, table.columns[-1])).limit(1).select(functions.lit(1)))
-    ):
+    def locate_rows(frame: pd.DataFrame) -> pd.DataFrame:
+        """Return cell and number of the rows in wanted cells, of which each is a person's."""
+        located = locate(frame)
+        return located.loc[located["is_wanted"], ["cell", "number"]]
+
+    def locate_rows_with_person(frame: pd.DataFrame) -> pd.DataFrame:
+        """Return all rows with their person: a person's first cell may be one not wanted."""
+        return locate(frame).assign(person=frame[schema.subject].to_numpy())
+
+    if schema.subject is None:
+        return spread(select_columns(df, names), names, locate_rows, "cell long, number long")
+    functions = spark_functions()
+    table = select_columns(df, (*names, schema.subject))
+    subject_column = table.columns[-1]
+    person_without_key = table.filter(_gap(table, subject_column)).limit(1)
+    if len(_to_pandas(person_without_key.select(functions.lit(1)))):
         raise PopulationError(
-            f"subject key {subject!r} has missing values; every row needs its person"
+            f"subject key {schema.subject!r} has missing values; every row needs its person"
         )
-    placed = spread(
-        table, (*names, subject), places, f"cell long, number long, asked boolean, person {kind}"
+    kind = table.schema[subject_column].dataType.simpleString()
+    located = spread(
+        table,
+        (*names, schema.subject),
+        locate_rows_with_person,
+        f"cell long, number long, is_wanted boolean, person {kind}",
     )
-    first = placed.groupBy("person").agg(
-        functions.min(functions.struct("cell", "number", "asked")).alias("first")
-    )
-    return first.filter("first.asked").select("first.cell", "first.number")
+    first_row = functions.min(functions.struct("cell", "number", "is_wanted")).alias("first")
+    people = located.groupBy("person").agg(first_row)
+    return people.filter("first.is_wanted").select("first.cell", "first.number")
 
 
 def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:

@@ -323,15 +323,22 @@ class Attribute:
 
     @property
     def lacks(self) -> str | None:
-        """What has to be declared before its domain is public, in words; None where all is."""
-        lacks = []
+        """What a user still has to declare of a feature, in words for an error; None if nothing.
+
+        If nothing is missing, the domain of the feature is public: it is known without reading a
+        row. See `Schema.is_public`.
+        """
+        undeclared = []
         if self.kind == "numeric" and self.bounds is None and self.bins is None:
-            lacks.append("bounds or bins")
+            undeclared.append("bounds or bins")
         if self.kind == "nominal" and self.categories is None:
-            lacks.append("categories")
+            undeclared.append("categories")
+        # Whether values can be missing is the only setting that is ever learned from rows.
         if self.learned == ("nullable",):
-            lacks.append("whether it is in nullable")
-        return " and ".join(lacks) or None
+            undeclared.append("whether it is in nullable")
+        if not undeclared:
+            return None
+        return " and ".join(undeclared)
 
     @property
     def is_restricted(self) -> bool:
@@ -763,9 +770,10 @@ class Schema:
         frame : DataFrame of the training rows; target and identifiers may be in it
         columns : mapping of column to its declaration, optional
             All that is declared of a column in one place, ``{"age": {"role": "quasi-identifier",
-            "bounds": (18, 100), "change": "increase"}}``; ``cfk_plugin.data.columns.ColumnDeclaration`` lists
-            the keys. The arguments below say the same argument by argument. A column is declared
-            either here or there, but `nullable` is for the columns of both.
+            "bounds": (18, 100), "change": "increase"}}``; `ColumnDeclaration` in
+            ``cfk_plugin.data.columns`` lists the keys. The arguments below say the same argument by
+            argument. A column is declared either here or there, but `nullable` is for the columns
+            of both.
         quasi_identifiers : sequence of str
             Publicly known columns: these are generalised.
         sensitive : sequence of str

@@ -38,7 +38,8 @@ def test_rows_here_answer_everything(here: Population) -> None:
     here.require_cells(NO)
     with pytest.raises(InputError, match="no"):
         here.require_sealed_catalogue(NO)
-    here.check_policy(PrivacyPolicy(k=2, guarantee="lookup", l=2, t=0.5))
+    policy = PrivacyPolicy(k=2, guarantee="lookup", l=2, t=0.5)
+    here.check_policy(policy, counts_rows_per_call=True, needs_private_values=True)
     assert here.n_rows_here == 4
     assert here.counted_attributes == ("age", "town")
     assert here.columns_here(["pay", "age"]) == ("pay", "age")
@@ -81,9 +82,11 @@ def test_sealed_cells_have_counts_and_no_rows(here: Population, sealed_cells: Po
 def test_sealed_cells_judge_no_sensitive_values_of_a_region_of_its_own(
     sealed_cells: Population, settings: dict[str, float]
 ) -> None:
-    sealed_cells.check_policy(PrivacyPolicy(k=2, guarantee="reciprocal", **settings))
+    policy = PrivacyPolicy(k=2, guarantee="reciprocal", **settings)
+    sealed_cells.check_policy(policy, counts_rows_per_call=False, needs_private_values=False)
+    policy = PrivacyPolicy(k=2, guarantee="lookup", **settings)
     with pytest.raises(PolicyError, match="l and t of a region of its own"):
-        sealed_cells.check_policy(PrivacyPolicy(k=2, guarantee="lookup", **settings))
+        sealed_cells.check_policy(policy, counts_rows_per_call=True, needs_private_values=False)
 
 
 def test_a_sealed_catalogue_does_not_know_where_people_are(sealed_catalogue: Population) -> None:
