@@ -19,6 +19,7 @@ from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, AskedModel, Predictions, Requirement
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import InputError, ModelError, PolicyError, counted
 
@@ -129,7 +130,7 @@ def requirement_of(
     PolicyError
         If later models are given where no catalogue is built, or another number than was sealed.
     """
-    if policy.guarantee != "catalogue":
+    if not promise_of(policy.guarantee).may_have_margin:
         if len(later) > 0:
             raise PolicyError(
                 'later= says which answers of a catalogue last, and needs guarantee="catalogue"'

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.display import card, facts
+from cfk_plugin.data.promises import PROMISES, promise_of
 from cfk_plugin.errors import PolicyError, did_you_mean, require
 
 T = TypeVar("T")
@@ -48,11 +49,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 """
 
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "lookup": ("inversion", "model filter", "query steering", "intersection"),
-        "reciprocal": ("model filter", "query steering", "intersection after a change"),
-        "catalogue": ("intersection after a change",),
-    }
+    {guarantee: promise.not_stopped for guarantee, promise in PROMISES.items()}
 )
 """For each guarantee, the attacks that it does not stop, whatever else the policy says.
 
@@ -65,28 +62,14 @@ MIN_LIFT = 1.5
 """Values that are at most this many times as frequent in a region as in the population pass
 `PrivacyPolicy.alpha`.
 """
-_HELD: Mapping[str, str] = {
-    "lookup": (
-        "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with"
-        " fewer"
-    ),
-    "reciprocal": (
-        "At least {} are mapped to each region, even if somebody reruns the protection for"
-        " everybody"
-    ),
-    "catalogue": (
-        "At least {} are left for whoever reruns the protection and asks the model about everybody"
-    ),
-}
 
 
 def promised(settings: Mapping[str, Any]) -> frozenset[str]:
     """Return the counts of people that a policy's settings promise not to be below k."""
     guarantee = settings.get("guarantee")
-    found = ["k"] + ["k_effective"] * (guarantee in ("reciprocal", "catalogue"))
-    if guarantee == "catalogue":
-        found += ["k_desired", "k_consistent"]
-    return frozenset(found)
+    if not isinstance(guarantee, str) or guarantee not in PROMISES:
+        return frozenset({"k"})
+    return promise_of(guarantee).promised_counts
 
 
 def _refuses_unknown_settings(policy: type[T]) -> type[T]:
@@ -215,9 +198,6 @@ class PrivacyPolicy:
 
     def __post_init__(self) -> None:
         plain_settings(self)
-        if self.private_values is None:
-            resolved = "shared" if self.guarantee == "catalogue" else "exact"
-            object.__setattr__(self, "private_values", resolved)
         for name, least in (("k", 2), ("l", 1)):
             value = getattr(self, name)
             if (value is not None or name == "k") and (
@@ -230,26 +210,33 @@ class PrivacyPolicy:
                 f" {self.move_towards_query!r}"
             )
         for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
+            value = getattr(self, name)
+            if name == "private_values" and value is None:
+                continue  # the guarantee decides, below
+            if value not in choices:
                 raise PolicyError(
                     f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}"
                     f"{did_you_mean([value], choices)}"
                 )
+        if self.private_values is None:
+            may_share = promise_of(self.guarantee).may_share_private_values
+            object.__setattr__(self, "private_values", "shared" if may_share else "exact")
         self._check_guarantee()
         self._check_shares()
         self._check_margin()
 
     def _check_margin(self) -> None:
         margin = self.margin
+        may_have_margin = promise_of(self.guarantee).may_have_margin
         if margin == "auto":
-            if self.guarantee != "catalogue":
+            if not may_have_margin:
                 object.__setattr__(self, "margin", 0.0)
             return
         if not _is_number(margin) or not 0 <= margin < 1:
             raise PolicyError(
                 f'margin must be "auto" or a number from 0 to below 1, got {margin!r}'
             )
-        if margin > 0 and self.guarantee != "catalogue":
+        if margin > 0 and not may_have_margin:
             raise PolicyError(
                 "the answers of a catalogue have a margin, and other guarantees have none; leave"
                 ' margin out, or write guarantee="catalogue"'
@@ -267,7 +254,8 @@ class PrivacyPolicy:
             object.__setattr__(self, name, float(value))
 
     def _check_guarantee(self) -> None:
-        if self.private_values == "shared" and self.guarantee != "catalogue":
+        may_share = promise_of(self.guarantee).may_share_private_values
+        if self.private_values == "shared" and not may_share:
             raise PolicyError(
                 'private_values="shared" says what a catalogue offers, and needs'
                 ' guarantee="catalogue"; others release the counterfactual\'s own private values:'
@@ -321,7 +309,7 @@ class PrivacyPolicy:
     @cached_property
     def counts_eligible(self) -> bool:
         """Whether only people with the desired predicted outcome count among the k."""
-        return self.guarantee == "catalogue"
+        return promise_of(self.guarantee).counts_only_eligible
 
     @cached_property
     def least_pureness(self) -> float:
@@ -330,13 +318,13 @@ class PrivacyPolicy:
         """
         if self.min_pureness is not None:
             return self.min_pureness
-        return _FLOORS[self.guarantee]
+        return promise_of(self.guarantee).default_least_pureness
 
     @property
     def promise(self) -> str:
         """What holds of every region, in words without the last full stop."""
         counted = " with the desired predicted outcome" if self.counts_eligible else ""
-        return _HELD[self.guarantee].format(f"{self.k} people{counted}")
+        return promise_of(self.guarantee).statement.format(f"{self.k} people{counted}")
 
     @cached_property
     def not_stopped(self) -> tuple[str, ...]:
@@ -346,7 +334,7 @@ class PrivacyPolicy:
         Where the search for an answer starts at an explainer's counterfactual, `STEERING` is one
         more.
         """
-        found = NOT_STOPPED[self.guarantee]
+        found = promise_of(self.guarantee).not_stopped
         if self.private_values == "shared":
             return found
         return (*found, PRIVATE_LINKAGE)
@@ -376,10 +364,10 @@ class PrivacyPolicy:
         """Whether answers from a catalogue are moved: `move_towards_query`, or what goes with the
         rest.
         """
+        if not promise_of(self.guarantee).may_move_towards_query:
+            return False
         as_they_are = all(getattr(self, name) in plain for name, plain in _PLAIN.items())
-        return (
-            self.guarantee == "catalogue" and as_they_are and self.move_towards_query is not False
-        )
+        return as_they_are and self.move_towards_query is not False
 
     @cached_property
     def sha256(self) -> str:
@@ -393,10 +381,6 @@ class PrivacyPolicy:
 _PLAIN: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
     {"private_values": ("exact", "shared"), "rare_values": ("release",), "alpha": (None,)}
 )
-
-# What a region says should hold for most of its cells. A lookup one at least holds for its own
-# counterfactual.
-_FLOORS: Mapping[GuaranteeName, float] = {"catalogue": 0.8, "reciprocal": 0.5, "lookup": 0.0}
 
 _CHOICES = {
     name: get_args(kind)

@@ -21,6 +21,7 @@ from cfk_plugin.data.constraints import Rules
 from cfk_plugin.data.display import card, marked, number, table
 from cfk_plugin.data.encoded_table import Encoder, require_features
 from cfk_plugin.data.outcome import ALREADY_DESIRED
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import (
     Interval,
     part_contains,
@@ -194,7 +195,9 @@ def _is_to_compare(
 ) -> TypeGuard[GeneralizedCounterfactual | PrototypeCounterfactual]:
     if isinstance(entry, Withheld):
         return False
-    return entry.certificate.guarantee != "catalogue"
+    if isinstance(entry, PrototypeCounterfactual):
+        return True
+    return not promise_of(entry.certificate.guarantee).names_own_values
 
 
 def _own_values(
@@ -841,7 +844,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
                 if (
                     self.about.is_for_people
                     and row.get("k_consistent")
-                    and self.policy.guarantee == "catalogue"
+                    and promise_of(self.policy.guarantee).promises_true_answers
                 ):
                     row["true"] = True
             row |= {"seconds": seconds, "group": group}

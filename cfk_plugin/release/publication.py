@@ -17,6 +17,7 @@ from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import (
     Interval,
     Part,
@@ -210,8 +211,9 @@ def catalogue_page(
     InputError
         If these are not entries of a catalogue.
     """
-    policy, entries = published.policy, published.generalized
-    if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
+    policy = published.policy
+    entries = published.generalized
+    if not isinstance(policy, PrivacyPolicy) or not promise_of(policy.guarantee).can_be_published:
         raise InputError("these are no entries of a catalogue; give KAnonymizer.published()")
     schema = population.schema
     wording = schema.wording

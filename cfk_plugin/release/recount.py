@@ -22,6 +22,7 @@ from cfk_plugin.data.constraints import rules_of
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import OPPOSITE, DesiredOutcome, DesiredSet, Outcome, desired_of_text
 from cfk_plugin.data.policy import MIN_LIFT, PrivacyPolicy
+from cfk_plugin.data.promises import PROMISES, promise_of
 from cfk_plugin.data.region import Interval, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import ModelError
@@ -178,7 +179,10 @@ def _wrong_catalogue(
     features: Sequence[str],
 ) -> Iterator[Finding]:
     """Yield why the content is not a catalogue, or differs from the table that it was read from."""
-    if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
+    is_of_catalogue = (
+        isinstance(policy, PrivacyPolicy) and promise_of(policy.guarantee).can_be_published
+    )
+    if not is_of_catalogue:
         yield Finding("kind", "is 'catalogue', and the policy's guarantee is another one")
         return
     yield from wrong_order(content)
@@ -220,11 +224,13 @@ def _of_regions(
     found, wrong = read(content, population, policy)
     yield from wrong
     # A catalogue is always about the table of today, so its counts must match exactly.
-    is_catalogue = content["kind"] == "catalogue" and policy.guarantee == "catalogue"
+    promise = promise_of(policy.guarantee)
+    is_catalogue = content["kind"] == "catalogue" and promise.can_be_published
     again = _rerun_of(content, policy, judge, report) if rerun else None
     if again is not None and is_catalogue:
         yield from again.wrong_publication(content, report)
-    known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
+    with_fixed_regions = [name for name in PROMISES if promise_of(name).has_fixed_regions]
+    known = {*BUILT_IN, *load_plugins().protectors(), *with_fixed_regions}
     labels = _labels(population, judge, outcome)
     floor = floor_of(content)
     impure: list[Released] = []  # by the model
@@ -285,7 +291,9 @@ def _not_true(found: StillTrue | None, policy: Policy) -> Iterator[Finding]:
 
     Only a catalogue and prototypes promise that an answer is true for the person who asked.
     """
-    is_promised = not isinstance(policy, PrivacyPolicy) or policy.guarantee == "catalogue"
+    is_promised = True
+    if isinstance(policy, PrivacyPolicy):
+        is_promised = promise_of(policy.guarantee).promises_true_answers
     for position in () if found is None else found.broken:
         yield Finding(
             f"explanation {position}",
@@ -305,7 +313,7 @@ def _rerun_of(
             "that the catalogue of --previous is the one that was published: its values are taken"
             " as they are"
         )
-    if policy.guarantee == "lookup":
+    if not promise_of(policy.guarantee).has_fixed_regions:
         report.unchecked.append(
             "that a search finds these regions again: its counterfactuals are not in the file"
         )
@@ -332,28 +340,31 @@ def _unchecked(
     has_sentences: bool,
 ) -> list[str]:
     """Return what was not checked, with the option that checks it where there is one."""
-    guarantee = policy.guarantee if isinstance(policy, PrivacyPolicy) else None
+    # Prototypes come from a model with noise, and no region, search or entry stands behind them.
+    promise = promise_of(policy.guarantee) if isinstance(policy, PrivacyPolicy) else None
     checked = {
         "who wrote the file, and changes that fit the rest of it (--key)": signed,
         "that its policy is the one that was agreed on (--policy)": agreed,
         "people, information loss and values (give the training rows and --schema)": people,
-        "pureness (--model)": model or guarantee is None,
-        "that regions are those of the guarantee (--rerun)": rerun or guarantee is None,
-        "optimal and gap, which are the method's own claim": guarantee != "lookup",
+        "pureness (--model)": model or promise is None,
+        "that regions are those of the guarantee (--rerun)": rerun or promise is None,
+        "optimal and gap, which are the method's own claim": (
+            promise is None or not promise.may_claim_optimality
+        ),
         "that private values are those of the entries, and that none is missing (--rerun)": (
             not is_catalogue or rerun
         ),
         "that private values are those of the counterfactuals, which are not in the file": (
-            guarantee is None or guarantee == "catalogue"
+            promise is None or not promise.releases_counterfactuals
         ),
         "which entry of the catalogue answers a query, and how far it was moved": (
-            guarantee != "catalogue" or is_catalogue
+            promise is None or not promise.searches_for_answers or is_catalogue
         ),
         "where searches for answers started, on which query steering depends": (
-            guarantee != "catalogue" or is_catalogue
+            promise is None or not promise.searches_for_answers or is_catalogue
         ),
         "that no answer was taken out together with its number": is_catalogue,
-        "why explanations were withheld": guarantee is None or is_catalogue,
+        "why explanations were withheld": promise is None or is_catalogue,
         "that sentences say what their entries say": not has_sentences,
     }
     return [what for what, is_checked in checked.items() if not is_checked]
@@ -445,7 +456,7 @@ def recount(
         for j, name in enumerate(population.schema.private):
             if name in found.entry["released"] and values.people(j, _span(found, name)) < policy.k:
                 yield Finding(where, f"releases {name}, which fewer than k people have")
-    if policy.guarantee == "lookup":  # under the others, those mapped to the region count
+    if promise_of(policy.guarantee).counts_everyone_inside:
         yield from undiverse(found, population, policy, found.rows)
 
 
@@ -501,7 +512,7 @@ def _axes(found: Released, population: Population) -> list[tuple[int, int]]:
     }
     if len(found.exact) < len(population.schema.private):
         axes |= {name: len(axis) for name, axis in found.axes.items()}
-    if found.entry["certificate"]["guarantee"] == "catalogue":
+    if not promise_of(found.entry["certificate"]["guarantee"]).releases_counterfactuals:
         return [(n, n) for n in axes.values()]
     numeric = {name for name in axes if population.domains[name].attribute.kind == "numeric"} - set(
         found.exact
@@ -799,9 +810,8 @@ class Rerun:
         if (people := self._population.people(mapped)) < self._policy.k:
             yield Finding(found.where, f"{people} people are mapped to its region, fewer than k")
         yield from undiverse(found, self._population, self._policy, mapped)
-        if self._policy.guarantee == "catalogue" and not any(
-            self._gives(found, group) for group in groups
-        ):
+        has_fixed_values = promise_of(self._policy.guarantee).fixes_private_values
+        if has_fixed_values and not any(self._gives(found, group) for group in groups):
             yield Finding(
                 found.where, "its region with these private values is no entry of the catalogue"
             )
