@@ -74,7 +74,6 @@ _FIGURES_OF_REGIONS = (
     " Pureness: share of the combinations that lead to the outcome."
 )
 
-
 SCHEMA_VERSION = 1
 """Version of the layout of `Explanations.to_json`."""
 
@@ -149,6 +148,20 @@ class Explanations(HostOnly, Sequence[Explanation]):
         if isinstance(self.policy, PrototypePolicy):
             self._check_fit(self.policy)
 
+    def _check_fit(self, policy: PrototypePolicy) -> None:
+        """Refuse prototypes of several fits, and budgets that the policy does not allow."""
+        certificates = {prototype.certificate for prototype in self.prototypes}
+        if len(certificates) > 1:
+            raise InputError(
+                "prototypes of several fits: each has a budget of its own, so give each a result of"
+                " its own"
+            )
+        if not all(map(policy.allows, certificates)):
+            raise InputError(
+                "the certificate of the prototypes states another budget or model than the policy"
+                " allows"
+            )
+
     def __len__(self) -> int:
         return len(self._explanations)
 
@@ -219,20 +232,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
             As for `text`.
         """
         return self._with(_shown_queries=self.asked(queries))
-
-    def _check_fit(self, policy: PrototypePolicy) -> None:
-        """Refuse prototypes of several fits, and budgets that the policy does not allow."""
-        certificates = {prototype.certificate for prototype in self.prototypes}
-        if len(certificates) > 1:
-            raise InputError(
-                "prototypes of several fits: each has a budget of its own, so give each a result of"
-                " its own"
-            )
-        if not all(map(policy.allows, certificates)):
-            raise InputError(
-                "the certificate of the prototypes states another budget or model than the policy"
-                " allows"
-            )
 
     def _with(self, **changes: Any) -> Explanations:
         """Return a copy with some attributes changed, which are not checked again."""
@@ -438,10 +437,10 @@ class Explanations(HostOnly, Sequence[Explanation]):
             n_below_k = sum(size < self.policy.k for size in sizes)
         epsilon = None
         delta = None
-        # All prototypes of a result have the same certificate.
-        if self.prototypes and self.prototypes[0].certificate.guarantee != "none":
-            epsilon = self.prototypes[0].certificate.epsilon
-            delta = self.prototypes[0].certificate.delta
+        certificate = self._prototype_certificate()
+        if certificate is not None and certificate.guarantee != "none":
+            epsilon = certificate.epsilon
+            delta = certificate.delta
         withheld_rate = n_refused / n_needed if n_needed else None
         n_of_finding = self._n_of_finding()
         sample = self.about.sample
@@ -578,7 +577,8 @@ class Explanations(HostOnly, Sequence[Explanation]):
 
     def _prototype_certificate(self) -> PrototypeCertificate | None:
         """Return the certificate that all prototypes have; None if none was released."""
-        return self.prototypes[0].certificate if self.prototypes else None
+        prototypes = self.prototypes
+        return prototypes[0].certificate if prototypes else None
 
     def _logged_settings(self) -> dict[str, str]:
         """Return the parameters of a run."""
@@ -645,8 +645,9 @@ class Explanations(HostOnly, Sequence[Explanation]):
         names = [
             attribute["name"] for attribute in declared if attribute["role"] == "quasi-identifier"
         ]
-        if not names and self.generalized:
-            names = list(self.generalized[0].region)
+        generalized = self.generalized
+        if not names and generalized:
+            names = list(generalized[0].region)
         return sorted(names)
 
     def _audit_rows(self, quasi_identifiers: Sequence[str]) -> list[dict[str, Any]]:

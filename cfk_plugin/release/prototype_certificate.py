@@ -130,10 +130,9 @@ class PrototypePolicy:
             and certificate.model_epsilon == self.model_epsilon
             and (certificate.model_delta or 0.0) == (self.model_delta or 0.0)
         )
-        is_within_budget = certificate.epsilon <= self.epsilon * (1 + _ROUNDING) and (
-            certificate.delta <= self.delta * (1 + _ROUNDING)
-        )
-        return is_same_model and is_within_budget
+        is_within_epsilon = certificate.epsilon <= self.epsilon * (1 + _ROUNDING)
+        is_within_delta = certificate.delta <= self.delta * (1 + _ROUNDING)
+        return is_same_model and is_within_epsilon and is_within_delta
 
     @property
     def guarantee(self) -> DPGuarantee:

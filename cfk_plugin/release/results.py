@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cfk_plugin.data.display import card, facts, marked, picture, table
 from cfk_plugin.data.encoded_table import require_person
@@ -72,8 +72,8 @@ _FIGURES_SHOWN = ("k", "ncp", "pureness", "epsilon", "delta", "guarantee", "cove
 class _ReleasedExplanation:
     """Base of released explanations: their texts, their rows in tables, and their `presentation`.
 
-    The presentation is no field of the dataclasses that derive from this class, because `asdict`,
-    web frameworks and printers write every field.
+    The presentation is not a field of the dataclasses that derive from this class. `asdict`, web
+    frameworks and printers would write it, as they write every field.
     """
 
     __slots__ = ("presentation",)
@@ -91,12 +91,6 @@ class _ReleasedExplanation:
         """Set attributes of a new explanation, which cannot be set later."""
         for name, value in attributes.items():
             object.__setattr__(self, name, value)
-
-    def with_query(self, query: int) -> Self:
-        """Return the same explanation as the answer to another query."""
-        renumbered = replace(self, query=query)  # type: ignore[type-var]
-        renumbered._set(presentation=self.presentation)
-        return renumbered
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
@@ -224,8 +218,8 @@ class _ReleasedExplanation:
         """Return the row that a run logs, without the person's private values.
 
         `query_features` are the features whose released value is the query's own. They are left
-        out, as are values that were moved towards the query or rounded away from it, because a run
-        is read by others than the person. The region stays.
+        out, as are values that were moved towards the query or rounded away from it, because the
+        readers of a run must not learn the person's own values. The region stays.
         """
         left_out = {*query_features, *self.features_from_the_query()}
         content = self.to_dict()
@@ -387,6 +381,12 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
             presentation=presentation,
         )
         self._check_forms()
+
+    def with_query(self, query: int) -> GeneralizedCounterfactual:
+        """Return the same explanation as the answer to another query."""
+        renumbered = replace(self, query=query)
+        renumbered._set(presentation=self.presentation)
+        return renumbered
 
     def _check_forms(self) -> None:
         """Refuse private values in another form than certified, so that no exact one is released.
