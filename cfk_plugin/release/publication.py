@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -70,10 +70,7 @@ def distinct_entries(entries: Iterable[Explanation]) -> dict[int, GeneralizedCou
 
 def numbered(entries: Iterable[GeneralizedCounterfactual]) -> list[GeneralizedCounterfactual]:
     """Return entries with their positions as their numbers."""
-    # `replace` does not see the field telling, which is hidden from printers.
-    return [
-        replace(entry, query=i, presentation=entry.presentation) for i, entry in enumerate(entries)
-    ]
+    return [entry.with_query(number) for number, entry in enumerate(entries)]
 
 
 def order_key(entry: Mapping[str, Any]) -> tuple[float, str]:

@@ -120,7 +120,7 @@ def test_other_versions_may_differ_by_a_billionth() -> None:
 def test_wording_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [record_of(explanation) for explanation in lookup_explanations()]
     reworded = dict.fromkeys(results.WITHHOLDING_REASONS, "other words")
-    monkeypatch.setattr(results, "WITHHOLDING_REASONS", reworded)
+    monkeypatch.setattr("cfk_plugin.release.withheld.WITHHOLDING_REASONS", reworded)
     another = Message("another sentence", ())
     monkeypatch.setattr(results, "message", lambda *parts: another)
     explanations = lookup_explanations()

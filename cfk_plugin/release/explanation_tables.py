@@ -1,0 +1,115 @@
+"""Explanations as tables: for the receiver, for the data holder, for print and for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from cfk_plugin.data.display import marked
+from cfk_plugin.data.region import part_contains, part_of, part_to_text
+from cfk_plugin.hookspecs import NativeStatus
+from cfk_plugin.release.results import (
+    Explanation,
+    GeneralizedCounterfactual,
+    PrototypeCounterfactual,
+    Withheld,
+)
+
+_FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
+_PRINTED_FIRST = ("query", "status", "reason", "k", "ncp", "pureness")
+_FIRST_OR_NOT_PRINTED = (*_PRINTED_FIRST, "pureness_low", "pureness_high")
+
+
+def table_of(explanations: Sequence[Explanation], columns: Sequence[str]) -> pd.DataFrame:
+    """Return one row per explanation: status, features as text, figures. It may be disclosed.
+
+    A feature with the name of another column is ``feature.NAME``.
+    """
+    without_figures = {"reason": None, **dict.fromkeys(_FIGURES)}
+    rows = []
+    for explanation in explanations:
+        row = explanation.row(columns)
+        if isinstance(explanation, Withheld):
+            rows.append(row)
+        else:
+            rows.append(without_figures | row)
+    states = ("query", "status", "reason")
+    taken = {*states, *_FIGURES}
+    title_of_key = {name: name for name in states}
+    for name in columns:
+        key = f"feature.{name}"
+        title_of_key[key] = key if name in taken else name
+    title_of_key |= {name: name for name in _FIGURES}
+    table = pd.DataFrame(rows, columns=list(title_of_key))
+    return table.set_axis(list(title_of_key.values()), axis=1)
+
+
+def audit_table_of(
+    explanations: Sequence[Explanation], findings: Sequence[NativeStatus | None]
+) -> pd.DataFrame:
+    """Return all figures of each explanation, and the finding of detection, for the data holder."""
+    rows = []
+    for explanation, finding in zip(explanations, findings, strict=True):
+        row: dict[str, Any] = {
+            "query": explanation.query,
+            "status": explanation.status,
+            "finding": finding,
+        }
+        if isinstance(explanation, Withheld):
+            row["reason"] = explanation.reason
+        else:
+            row |= _all_figures(explanation)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _all_figures(
+    explanation: GeneralizedCounterfactual | PrototypeCounterfactual,
+) -> dict[str, Any]:
+    """Return the figures of a released explanation, with those for the data holder only."""
+    figures = explanation.certificate.to_dict()
+    if isinstance(explanation, GeneralizedCounterfactual):
+        figures["prosecutor_risk"] = explanation.certificate.prosecutor_risk
+        figures |= explanation.recount.to_dict()
+    return figures
+
+
+def printed(table: pd.DataFrame) -> str:
+    """Return the rows of `table_of` as text: figures first, without columns that are empty."""
+    table = table.astype(object)
+    figures = [name for name in _PRINTED_FIRST if table[name].notna().any()]
+    features = [name for name in table.columns if name not in _FIRST_OR_NOT_PRINTED]
+    table = table[[*figures, *features]]
+    table = table.where(table.notna(), "")
+    return table.to_string(index=False, float_format="{:.3g}".format, line_width=100)
+
+
+def notebook_row(
+    explanation: Explanation,
+    columns: Sequence[str],
+    figures: Sequence[str],
+    query: Mapping[str, Any] | None,
+) -> list[object]:
+    """Return the cells of an explanation in a notebook's table: query, figures, features.
+
+    A feature whose value differs from the person's is marked, beside the person's own value, if
+    the `query` may be shown; it is None otherwise.
+    """
+    if isinstance(explanation, Withheld):
+        return [explanation.query, explanation.text_for_operator()]
+    certificate = explanation.certificate
+    row: list[object] = [explanation.query]
+    row += [f"{getattr(certificate, name):.3g}" for name in figures]
+    own_values = {} if query is None else query
+    cells = explanation.cells()
+    parts = explanation.parts()
+    for name in columns:
+        cell = cells.get(name, "")
+        is_known = name in own_values and name in parts
+        if is_known and not part_contains(parts[name], own_values[name]):
+            row.append(marked(cell, part_to_text(part_of(own_values[name]))))
+        else:
+            row.append(cell)
+    return row

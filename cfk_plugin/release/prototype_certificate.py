@@ -1,0 +1,297 @@
+"""The rules under which prototypes are released, and what is guaranteed for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from cfk_plugin.data.policy import plain_settings, sha256_of
+from cfk_plugin.errors import PolicyError
+
+Method = Literal["dp"]
+ModelAccess = Literal["public", "dp", "private", "surrogate"]
+DPGuarantee = Literal["pure", "approximate", "none"]
+
+_COVERED: Mapping[str, str] = {
+    "public": (
+        "the model is public, or was not trained on these people: epsilon covers everything that"
+        " leaves"
+    ),
+    "dp": (
+        "the model was itself trained with differential privacy on these people: both budgets"
+        " add up"
+    ),
+    "private": (
+        "the model is private: epsilon covers the rows, not what its outcomes tell of its training"
+    ),
+    "surrogate": (
+        "a surrogate fitted on the rows stands in for the model: epsilon covers everything that"
+        " leaves"
+    ),
+}
+"""What epsilon covers, for each access to the model."""
+
+_MOVED = "; rows are moved towards who asks, which "
+"""What `covers` adds for rows that were moved towards the query."""
+
+MOST_DELTA = 1e-6
+"""Largest delta if the number of people is not declared."""
+
+_ROUNDING = 1e-9  # relative: composition rounds up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrototypePolicy:
+    """The rules under which prototypes are released, as requested before anything is fitted.
+
+    Attributes
+    ----------
+    method : {"dp"}
+        Differentially private rows.
+    epsilon, delta : float
+        The privacy budget. With probability delta anything may be disclosed, even a whole row.
+        Therefore delta, including the model's, must be below 1 / `people`, or at most 1e-6 if
+        `people` is not given.
+    rows_per_person : int
+        The largest number of rows of one person that count.
+    model_access : {"public", "dp", "private", "surrogate"}
+        What may be known of the model; see `PrototypeCertificate.covers`.
+    model_epsilon, model_delta : float, optional
+        The budget that the model was trained with; only with ``model_access="dp"``.
+    people : int, optional
+        The publicly known, approximate number of people in the table. It is declared, and never
+        counted.
+
+    Raises
+    ------
+    PolicyError
+        If a setting is out of range.
+    """
+
+    method: Method
+    epsilon: float
+    delta: float = 0.0
+    rows_per_person: int = 1
+    model_access: ModelAccess = "private"
+    model_epsilon: float | None = None
+    model_delta: float | None = None
+    people: int | None = None
+
+    def __post_init__(self) -> None:
+        plain_settings(self)
+        _check_choice("method", self.method, get_args(Method))
+        _check_choice("model_access", self.model_access, get_args(ModelAccess))
+        _check_count("rows_per_person", self.rows_per_person)
+        if self.people is not None:
+            _check_count("people", self.people)
+        _check_budget("", self.epsilon, self.delta)
+        self._check_model_budget()
+        self._check_total_delta()
+
+    def _check_model_budget(self) -> None:
+        """Refuse a budget of the model unless it was trained with one; then require the budget."""
+        if self.model_access == "dp":
+            if self.model_epsilon is None:
+                raise PolicyError(
+                    'model_access="dp" needs model_epsilon, the budget that the model was trained'
+                    " with"
+                )
+            _check_budget("model_", self.model_epsilon, self.model_delta or 0.0)
+        elif self.model_epsilon is not None or self.model_delta is not None:
+            raise PolicyError(
+                'model_epsilon and model_delta belong to model_access="dp"; leave them out'
+            )
+
+    def _check_total_delta(self) -> None:
+        """Refuse a delta with which the row of one person might be released as it is."""
+        delta = self.delta + (self.model_delta or 0.0)
+        if self.people is None:
+            if delta > MOST_DELTA:
+                raise PolicyError(
+                    f"delta must be at most {MOST_DELTA:g} where the number of people is not"
+                    f" declared, got {delta:g}; give people=, a round number that is publicly"
+                    " known, and not counted in the table"
+                )
+        elif delta * self.people >= 1:
+            raise PolicyError(
+                f"delta must be below 1 / people = {1 / self.people:g}, got {delta:g}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values."""
+        return asdict(self)
+
+    def allows(self, certificate: PrototypeCertificate) -> bool:
+        """Return True if a certificate stays within the budget and states the same of the model."""
+        is_same_model = (
+            certificate.model_access == self.model_access
+            and certificate.model_epsilon == self.model_epsilon
+            and (certificate.model_delta or 0.0) == (self.model_delta or 0.0)
+        )
+        is_within_epsilon = certificate.epsilon <= self.epsilon * (1 + _ROUNDING)
+        is_within_delta = certificate.delta <= self.delta * (1 + _ROUNDING)
+        return is_same_model and is_within_epsilon and is_within_delta
+
+    @property
+    def guarantee(self) -> DPGuarantee:
+        """The requested guarantee in one word: "pure" or "approximate"."""
+        return "approximate" if self.delta else "pure"
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the settings as canonical JSON."""
+        return sha256_of(self.to_dict())
+
+    def settings(
+        self, certificate: PrototypeCertificate | None
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return parameters and tags of a run.
+
+        Without a certificate, because nothing was released, they state the request only.
+        """
+        params = {
+            "cfk.method": self.method,
+            "cfk.epsilon": str(self.epsilon),
+            "cfk.delta": str(self.delta),
+        }
+        tags: dict[str, str] = {"cfk.dp.model_access": self.model_access}
+        if certificate is not None:
+            guarantee = certificate.guarantee
+            if guarantee == "none":
+                params["cfk.guarantee"] = "none"
+                tags["cfk.dp.guarantee"] = "no guarantee; see audit"
+            else:
+                params["cfk.guarantee"] = f"dp-{guarantee}"
+                tags["cfk.dp.guarantee"] = guarantee
+            tags["cfk.dp.covers"] = certificate.covers
+            tags["cfk.dp.fit"] = certificate.fit
+        return params, tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrototypeCertificate:
+    """What is guaranteed for all answers of one fit together, however many there are.
+
+    It holds no value of a row.
+
+    For every two tables that differ by one person's rows and every set of answers S:
+    P(S | one) <= exp(epsilon) P(S | other) + delta.
+
+    Attributes
+    ----------
+    guarantee : {"pure", "approximate", "none"}
+        "none" if the noise was seeded or a domain was read from rows.
+    epsilon, delta : float
+        The budget that all questions to the rows stay within, by OpenDP's maps. With the guarantee
+        "none" it is only a claim.
+    unit, neighbours, mechanism : str
+        Whose presence is hidden; which tables are neighbors; noise and composition, with the
+        library's version.
+    model_access, model_epsilon, model_delta : str and float, optional
+        What may be known of the model, as the operator declares it (see `covers`), and the budget
+        it was trained with.
+    seeded, inferred : bool, tuple of str
+        Whether the noise can be repeated, and the columns whose domain was read from rows. Each of
+        them voids the guarantee.
+    moved_towards_query : bool
+        Whether rows were moved towards the query, which discloses more of the model; see `covers`.
+    fit : str
+        Random name of the fit. All answers of a fit share one budget.
+
+    Raises
+    ------
+    ValueError
+        If it claims the impossible: a guarantee with seeded noise or an inferred domain, or "pure"
+        with a delta.
+    """
+
+    guarantee: DPGuarantee
+    epsilon: float
+    delta: float
+    unit: str
+    neighbours: str
+    mechanism: str
+    model_access: ModelAccess
+    model_epsilon: float | None = None
+    model_delta: float | None = None
+    seeded: bool = False
+    inferred: tuple[str, ...] = ()
+    moved_towards_query: bool = False
+    fit: str
+
+    def __post_init__(self) -> None:
+        # A claim must not pass for a proof.
+        if self.guarantee != "none" and (self.seeded or self.inferred):
+            raise ValueError("seeded noise and inferred domains guarantee nothing")
+        if self.guarantee == "pure" and self.delta:
+            raise ValueError("a pure guarantee has no delta")
+
+    @property
+    def total(self) -> tuple[float, float] | None:
+        """Epsilon and delta of everything that is disclosed, including by the model.
+
+        None if there is no such bound.
+        """
+        if self.guarantee == "none" or self.model_access == "private":
+            return None
+        if self.model_access != "dp":
+            return self.epsilon, self.delta
+        if self.model_epsilon is None:
+            return None
+        return self.epsilon + self.model_epsilon, self.delta + (self.model_delta or 0.0)
+
+    @property
+    def membership_bound(self) -> float | None:
+        """Largest balanced accuracy of guessing membership in the table.
+
+        It is (e^epsilon + delta) / (1 + e^epsilon), or None if there is no bound.
+        """
+        if self.total is None:
+            return None
+        epsilon, delta = self.total
+        return min(1.0, (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon)))
+
+    @property
+    def covers(self) -> str:
+        """What is guaranteed, in words."""
+        if self.guarantee == "none":
+            return "nothing is guaranteed; see audit"
+        covered = _COVERED[self.model_access]
+        if not self.moved_towards_query:
+            return covered
+        if self.model_access == "private":
+            return f"{covered}{_MOVED}tells more of its outcomes"
+        return f"{covered}{_MOVED}that covers"
+
+    @property
+    def threat_models(self) -> dict[str, str]:
+        """What epsilon covers for each access to the model, in words.
+
+        Empty if nothing is guaranteed.
+        """
+        return {} if self.guarantee == "none" else dict(_COVERED)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field, and what epsilon covers, as JSON-ready values."""
+        return {**asdict(self), "inferred": list(self.inferred), "covers": self.covers}
+
+
+def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise PolicyError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _check_count(name: str, value: object) -> None:
+    # `type`, as a bool is an int
+    if type(value) is not int or value < 1:
+        raise PolicyError(f"{name} must be a whole number >= 1, got {value!r}")
+
+
+def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
+    is_number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
+    if not is_number or not 0 < epsilon < math.inf:
+        raise PolicyError(f"{prefix}epsilon must be a finite number above 0, got {epsilon!r}")
+    if not 0 <= delta < 1:
+        raise PolicyError(f"{prefix}delta must be in [0, 1), got {delta!r}")
