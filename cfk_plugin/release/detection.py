@@ -354,10 +354,10 @@ class _Lookup(HostOnly):
             The first and the last code that each value may stand for. Where first > last there is
             none, and the row is not in the table.
         """
-        may_be_found: Mask = np.logical_and.reduce((low <= high) & (low >= 0), axis=1)
+        may_be_found = np.logical_and.reduce((low <= high) & (low >= 0), axis=1)
         wanted = mix(low[:, self._certain])
         group = np.searchsorted(self._groups, wanted).clip(max=len(self._groups) - 1)
-        is_found = may_be_found & (self._groups[group] == wanted)
+        is_found: Mask = may_be_found & (self._groups[group] == wanted)
         if not len(self._vague):
             return is_found
         leading, *others = self._vague.tolist()
