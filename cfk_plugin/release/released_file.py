@@ -129,7 +129,8 @@ def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding
 
 
 def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
-    asked, found = content["asked"], [entry["query"] for entry in content["explanations"]]
+    asked = content["asked"]
+    found = [entry["query"] for entry in content["explanations"]]
     queries = [each["query"] for each in asked]
     if any(a >= b for a, b in pairwise(queries)):
         yield Finding("asked", "names a query twice, or not in order")
@@ -264,7 +265,8 @@ def read(
     """Return the released regions of a file that can be counted, and what is wrong with the
     rest.
     """
-    found, wrong = [], []
+    found: list[Released] = []
+    wrong: list[Finding] = []
     for i, entry in enumerate(content["explanations"]):
         if entry["status"] == "withheld":
             continue
@@ -382,7 +384,9 @@ def _wrong_region(parts: Mapping[str, Any], population: Population) -> Iterator[
 def _is_range(part: Mapping[str, Any], domain: Domain) -> bool:
     if part["kind"] != "interval" or (part.get("missing", False) and not domain.has_missing):
         return False
-    low, high, levels = part["low"], part["high"], part.get("levels")
+    low = part["low"]
+    high = part["high"]
+    levels = part.get("levels")
     ordinal = domain.attribute.kind == "ordinal"
     if low is None or high is None:  # only missing values are inside
         return low is high and part.get("missing", False) and levels == ([] if ordinal else None)
@@ -425,7 +429,9 @@ def _is_set(part: Mapping[str, Any], domain: Domain) -> bool:
 def _wrong_private(
     entry: Mapping[str, Any], population: Population, policy: PrivacyPolicy
 ) -> Iterator[str]:
-    released, withheld, schema = entry["released"], entry["withheld"], population.schema
+    released = entry["released"]
+    withheld = entry["withheld"]
+    schema = population.schema
     shared = {attribute.name for attribute in schema.attributes} - set(schema.private)
     for name in released:
         if name in shared:
