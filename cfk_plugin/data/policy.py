@@ -65,7 +65,7 @@ MIN_LIFT = 1.5
 """Values that are at most this many times as frequent in a region as in the population pass
 `PrivacyPolicy.alpha`.
 """
-_HELD: Mapping[str, str] = {
+_PROMISES: Mapping[str, str] = {
     "lookup": (
         "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with"
         " fewer"
@@ -81,12 +81,13 @@ _HELD: Mapping[str, str] = {
 
 
 def promised(settings: Mapping[str, Any]) -> frozenset[str]:
-    """Return the counts of people that a policy's settings promise not to be below k."""
+    """Return the names of the counts that, as a policy's settings promise, are at least k."""
     guarantee = settings.get("guarantee")
-    found = ["k"] + ["k_effective"] * (guarantee in ("reciprocal", "catalogue"))
     if guarantee == "catalogue":
-        found += ["k_desired", "k_consistent"]
-    return frozenset(found)
+        return frozenset({"k", "k_effective", "k_desired", "k_consistent"})
+    if guarantee == "reciprocal":
+        return frozenset({"k", "k_effective"})
+    return frozenset({"k"})
 
 
 def _refuses_unknown_settings(policy: type[T]) -> type[T]:
@@ -114,31 +115,32 @@ def _refuses_unknown_settings(policy: type[T]) -> type[T]:
 @_refuses_unknown_settings
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
-    """The rules that a released explanation has to meet; checked again after protection, by other
-    code.
+    """The rules that a released explanation has to meet.
 
-    Every policy protects against an adversary who knows everybody's quasi-identifiers and links a
-    released region to people. Against whom else k holds is its guarantee; `NOT_STOPPED` lists what
-    that does not stop. See the page "Choose a policy".
+    They are checked again after protection, by other code. Every policy protects against an
+    adversary who knows the quasi-identifiers of all people and links a released region to people.
+    The guarantee decides against which other adversaries k holds; `NOT_STOPPED` lists the attacks
+    that it does not stop. See the page "Choose a policy".
 
     Parameters
     ----------
     k : int, least number of people whose quasi-identifiers fit a released region (at least 2)
     guarantee : {"catalogue", "reciprocal", "lookup"}
-        "lookup": k people are in the region (the paper's definition); rerunning the algorithm for
-        each of them often leaves fewer, at times one. "reciprocal": k people are mapped to the
-        region, so that rerunning leaves k, of whom only one may have the desired outcome.
-        "catalogue": also, these people have the outcome, and private values are
-        released only where the model is consistent with k of them, so that asking it about
-        everybody leaves k; what is released comes from a fixed catalogue, near the counterfactual
-        or the query, and is true for the person who asks. It needs rows and a model at fit.
-        "reciprocal" keeps the explainer's own private values.
+        "lookup": k people are in the region (the paper's definition); an adversary who reruns the
+        algorithm for each of them is often left with fewer people, at times with one. "reciprocal":
+        k people are mapped to the region, so that a rerun leaves k, of whom only one may have the
+        desired outcome; the explainer's own private values are released. "catalogue": in addition,
+        these people have the outcome, and private values are released only where the model is
+        consistent with k of them, so that k are left even if the model is asked about all people.
+        Explanations come from a fixed catalogue, near the counterfactual or the query, and are true
+        for the person who asks. This needs rows and a model at fit.
     objective : {"pureness", "ncp"}
-        What is optimised: pureness, then NCP (the paper's order); or NCP, then pureness.
+        The quantity that is optimised: pureness, then NCP (the paper's order); or NCP, then
+        pureness.
     min_pureness, max_ncp : float in [0, 1], optional
-        Explanations that are less pure (lower end of the interval, where sampled) or lose more are
-        withheld. Without a `min_pureness` the floor is 0.8 for a catalogue, 0.5 for "reciprocal"
-        and none for "lookup" (`least_pureness`); 0 takes it away.
+        Explanations that are less pure (if sampled, by the lower end of the interval) or lose more
+        information are withheld. Without a `min_pureness` the floor is 0.8 for a catalogue and 0.5
+        for "reciprocal"; "lookup" has none (`least_pureness`). 0 removes the floor.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
@@ -151,28 +153,30 @@ class PrivacyPolicy:
     private_values : {"shared", "exact", "bins"}, optional
         "shared": a catalogue offers centers of crowds of at least k people. Each of its private
         values, and all of an entry together, are held by at least k people of the population, or by
-        no one. Such numbers of no one are points of a grid: multiples of 1, 2 or 5 times a power of
-        ten. The private values of an answer are those of the catalogue, the query's own, or between
-        them, and numbers may be rounded away from the query's (`KAnonymizer`). They are not
-        compared with rows again, as this would disclose who is in the population. An explainer's
-        own stay only if its adapter declares that no answer depends on a single row. "exact":
-        private values are released as they are, and those of a catalogue's entry are one person's;
-        whoever knows them can link the entry to the person. "bins": the same, with numbers that
-        have declared bins released as their bin. None: "shared" for a catalogue, "exact" for other
-        guarantees; the policy then holds that value.
+        none. Numbers that no person holds are points of a grid: multiples of 1, 2 or 5 times a
+        power of ten. The private values of an answer are those of the catalogue, those of the
+        query, or values between them; numbers may be rounded away from the query's (`KAnonymizer`).
+        They are not compared with rows again, as this would disclose who is in the population. An
+        explainer's own private values are kept only if its adapter declares that no answer depends
+        on a single row. "exact": private values are released as they are, and those of a
+        catalogue's entry are one person's; an adversary who knows them can link the entry to the
+        person. "bins": like "exact", but numbers that have declared bins are released as their bin.
+        None: "shared" for a catalogue, "exact" for other guarantees; the policy then holds that
+        value.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the
         population hold it.
     alpha : float in [0, 1], optional
-        (alpha, k)-homogeneity: largest share of the people in the region who may hold what is
-        released of a private attribute (a number: within 5 % of its range). A value that is at
-        most 1.5 times (`MIN_LIFT`) as frequent there as in the population says little about the
-        region, and passes. Where a value fails, the bin is released if one is declared and passes;
-        else the attribute is withheld. None: not checked.
+        (alpha, k)-homogeneity: the largest share of the people in the region who may hold the
+        released value of a private attribute (a number: within 5 % of its range). A value that is
+        at most 1.5 times (`MIN_LIFT`) as frequent there as in the population discloses little about
+        the region, and passes. If a value fails, its bin is released if one is declared and passes;
+        otherwise the attribute is withheld. None: not checked.
     move_towards_query : bool, optional
         Whether answers from a catalogue are moved nearer to the query: private values become the
         query's own, or come closer, while the outcome stays the same wherever the entry has it.
-        None: only where private values leave unchanged (without bins, `rare_values` and `alpha`).
+        None: only if private values are released unchanged (without bins, `rare_values` and
+        `alpha`).
     margin : "auto" or float, at least 0 and below 1
         How sure the model must be of a catalogue's answers, so that they are still true after it is
         trained again. The probability of the desired outcome must be at least
@@ -217,19 +221,17 @@ class PrivacyPolicy:
         if self.private_values is None:
             resolved = "shared" if self.guarantee == "catalogue" else "exact"
             object.__setattr__(self, "private_values", resolved)
-        for name, least in (("k", 2), ("l", 1)):
-            value = getattr(self, name)
-            if (value is not None or name == "k") and (
-                not isinstance(value, int) or isinstance(value, bool) or value < least
-            ):
-                raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
+        _check_whole_number("k", self.k, least=2)
+        if self.l is not None:
+            _check_whole_number("l", self.l, least=1)
         if self.move_towards_query is not None and not isinstance(self.move_towards_query, bool):
             raise PolicyError(
                 "move_towards_query must be one of None, True, False; got"
                 f" {self.move_towards_query!r}"
             )
         for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
+            value = getattr(self, name)
+            if value not in choices:
                 raise PolicyError(
                     f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}"
                     f"{did_you_mean([value], choices)}"
@@ -280,8 +282,9 @@ class PrivacyPolicy:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> PrivacyPolicy:
-        """Return a named policy: "paper", "cms-11" and "ema-0070" are from published sources, "k20"
-        is our own choice.
+        """Return a named policy.
+
+        "paper", "cms-11" and "ema-0070" are from published sources; "k20" is our own choice.
 
         Parameters
         ----------
@@ -324,8 +327,8 @@ class PrivacyPolicy:
 
     @cached_property
     def least_pureness(self) -> float:
-        """Pureness below which nothing is released: `min_pureness`, or what the guarantee has
-        without one.
+        """Pureness below which no explanation is released: `min_pureness`, or the guarantee's own
+        floor if there is none.
         """
         if self.min_pureness is not None:
             return self.min_pureness
@@ -333,22 +336,21 @@ class PrivacyPolicy:
 
     @property
     def promise(self) -> str:
-        """What holds of every region, in words without the last full stop."""
+        """A sentence, without its full stop, that is true of every released region."""
         counted = " with the desired predicted outcome" if self.counts_eligible else ""
-        return _HELD[self.guarantee].format(f"{self.k} people{counted}")
+        return _PROMISES[self.guarantee].format(f"{self.k} people{counted}")
 
     @cached_property
     def not_stopped(self) -> tuple[str, ...]:
-        """Attacks that the policy does not stop, where no explainer decides what a catalogue
-        answers.
+        """Attacks that the policy does not stop, if no explainer decides which answers a catalogue
+        gives.
 
-        Where the search for an answer starts at an explainer's counterfactual, `STEERING` is one
-        more.
+        If the search for an answer starts at an explainer's counterfactual, `STEERING` is one more.
         """
-        found = NOT_STOPPED[self.guarantee]
+        not_stopped = NOT_STOPPED[self.guarantee]
         if self.private_values == "shared":
-            return found
-        return (*found, PRIVATE_LINKAGE)
+            return not_stopped
+        return (*not_stopped, PRIVATE_LINKAGE)
 
     def not_stopped_from(self, start: SearchStart) -> tuple[str, ...]:
         """Return the attacks that the policy does not stop, by where the search starts."""
@@ -357,28 +359,22 @@ class PrivacyPolicy:
         return (*self.not_stopped, STEERING)
 
     def _repr_html_(self) -> str:
-        changed = {
-            name: value
-            for name, value in self.to_dict().items()
-            if value != getattr(PrivacyPolicy(guarantee=self.guarantee), name)
-        }
-        open_to = ", ".join(self.not_stopped)
-        rows = {"not stopped": open_to} | {
-            name: repr(value) for name, value in changed.items() if name != "k"
-        }
-        return card(
-            f"Privacy policy: k = {self.k}, {self.guarantee}", f"{self.promise}.", facts(rows)
-        )
+        usual = PrivacyPolicy(guarantee=self.guarantee).to_dict()
+        rows = {"not stopped": ", ".join(self.not_stopped)}
+        for name, value in self.to_dict().items():
+            if name != "k" and value != usual[name]:
+                rows[name] = repr(value)
+        title = f"Privacy policy: k = {self.k}, {self.guarantee}"
+        return card(title, f"{self.promise}.", facts(rows))
 
     @cached_property
     def moves_towards_query(self) -> bool:
-        """Whether answers from a catalogue are moved: `move_towards_query`, or what goes with the
-        rest.
+        """Whether answers from a catalogue are moved: `move_towards_query`, or its default, which
+        depends on the other settings.
         """
         as_they_are = all(getattr(self, name) in plain for name, plain in _PLAIN.items())
-        return (
-            self.guarantee == "catalogue" and as_they_are and self.move_towards_query is not False
-        )
+        may_move = self.move_towards_query is not False
+        return self.guarantee == "catalogue" and as_they_are and may_move
 
     @cached_property
     def sha256(self) -> str:
@@ -388,13 +384,13 @@ class PrivacyPolicy:
         return sha256_of(self.to_dict())
 
 
-# With these settings, private values leave unchanged.
+# With these settings, private values are released unchanged.
 _PLAIN: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
     {"private_values": ("exact", "shared"), "rare_values": ("release",), "alpha": (None,)}
 )
 
-# What a region says should hold for most of its cells. A lookup one at least holds for its own
-# counterfactual.
+# Most combinations of a region should have the desired outcome. In a region of a lookup guarantee,
+# the counterfactual itself has it.
 _FLOORS: Mapping[GuaranteeName, float] = {"catalogue": 0.8, "reciprocal": 0.5, "lookup": 0.0}
 
 _CHOICES = {
@@ -406,22 +402,25 @@ _CHOICES["private_values"] = get_args(PrivateForm)
 
 
 def plain_settings(settings: Any) -> None:
-    """Turn NumPy scalars among the fields of a frozen dataclass into plain ones, so that k may be
-    one of them.
+    """Replace NumPy scalars among the fields of a frozen dataclass by plain ones.
+
+    So k, for example, may be given as a NumPy integer.
     """
     for each in fields(settings):
-        if isinstance(value := getattr(settings, each.name), np.generic):
+        value = getattr(settings, each.name)
+        if isinstance(value, np.generic):
             object.__setattr__(settings, each.name, value.item())
 
 
 def sha256_of(settings: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of settings as canonical JSON."""
     return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
 
 
 def policy_or(policy: object, default: PrivacyPolicy | None = None) -> PrivacyPolicy:
-    """Return a policy that was given, or the default one in the place of None."""
+    """Return `policy`; if it is None, the default."""
     if policy is None:
-        return default or PrivacyPolicy()
+        return PrivacyPolicy() if default is None else default
     return require(
         "policy",
         policy,
@@ -429,6 +428,11 @@ def policy_or(policy: object, default: PrivacyPolicy | None = None) -> PrivacyPo
         "write PrivacyPolicy(k=10), or with other settings",
         PolicyError,
     )
+
+
+def _check_whole_number(name: str, value: object, *, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
 
 
 def _is_number(value: object) -> bool:
