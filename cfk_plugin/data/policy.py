@@ -98,31 +98,32 @@ def _refuses_unknown_settings(policy: type[T]) -> type[T]:
 @_refuses_unknown_settings
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
-    """The rules that a released explanation has to meet; checked again after protection, by other
-    code.
+    """The rules that a released explanation has to meet.
 
-    Every policy protects against an adversary who knows everybody's quasi-identifiers and links a
-    released region to people. Against whom else k holds is its guarantee; `NOT_STOPPED` lists what
-    that does not stop. See the page "Choose a policy".
+    They are checked again after protection, by other code. Every policy protects against an
+    adversary who knows the quasi-identifiers of all people and links a released region to people.
+    The guarantee decides against which other adversaries k holds; `NOT_STOPPED` lists the attacks
+    that it does not stop. See the page "Choose a policy".
 
     Parameters
     ----------
     k : int, least number of people whose quasi-identifiers fit a released region (at least 2)
     guarantee : {"catalogue", "reciprocal", "lookup"}
-        "lookup": k people are in the region (the paper's definition); rerunning the algorithm for
-        each of them often leaves fewer, at times one. "reciprocal": k people are mapped to the
-        region, so that rerunning leaves k, of whom only one may have the desired outcome.
-        "catalogue": also, these people have the outcome, and private values are
-        released only where the model is consistent with k of them, so that asking it about
-        everybody leaves k; what is released comes from a fixed catalogue, near the counterfactual
-        or the query, and is true for the person who asks. It needs rows and a model at fit.
-        "reciprocal" keeps the explainer's own private values.
+        "lookup": k people are in the region (the paper's definition); an adversary who reruns the
+        algorithm for each of them is often left with fewer people, at times with one. "reciprocal":
+        k people are mapped to the region, so that a rerun leaves k, of whom only one may have the
+        desired outcome; the explainer's own private values are released. "catalogue": in addition,
+        these people have the outcome, and private values are released only where the model is
+        consistent with k of them, so that k are left even if the model is asked about all people.
+        Explanations come from a fixed catalogue, near the counterfactual or the query, and are true
+        for the person who asks. This needs rows and a model at fit.
     objective : {"pureness", "ncp"}
-        What is optimised: pureness, then NCP (the paper's order); or NCP, then pureness.
+        The quantity that is optimised: pureness, then NCP (the paper's order); or NCP, then
+        pureness.
     min_pureness, max_ncp : float in [0, 1], optional
-        Explanations that are less pure (lower end of the interval, where sampled) or lose more are
-        withheld. Without a `min_pureness` the floor is 0.8 for a catalogue, 0.5 for "reciprocal"
-        and none for "lookup" (`least_pureness`); 0 takes it away.
+        Explanations that are less pure (if sampled, by the lower end of the interval) or lose more
+        information are withheld. Without a `min_pureness` the floor is 0.8 for a catalogue and 0.5
+        for "reciprocal"; "lookup" has none (`least_pureness`). 0 removes the floor.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
@@ -135,28 +136,30 @@ class PrivacyPolicy:
     private_values : {"shared", "exact", "bins"}, optional
         "shared": a catalogue offers centers of crowds of at least k people. Each of its private
         values, and all of an entry together, are held by at least k people of the population, or by
-        no one. Such numbers of no one are points of a grid: multiples of 1, 2 or 5 times a power of
-        ten. The private values of an answer are those of the catalogue, the query's own, or between
-        them, and numbers may be rounded away from the query's (`KAnonymizer`). They are not
-        compared with rows again, as this would disclose who is in the population. An explainer's
-        own stay only if its adapter declares that no answer depends on a single row. "exact":
-        private values are released as they are, and those of a catalogue's entry are one person's;
-        whoever knows them can link the entry to the person. "bins": the same, with numbers that
-        have declared bins released as their bin. None: "shared" for a catalogue, "exact" for other
-        guarantees; the policy then holds that value.
+        none. Numbers that no person holds are points of a grid: multiples of 1, 2 or 5 times a
+        power of ten. The private values of an answer are those of the catalogue, those of the
+        query, or values between them; numbers may be rounded away from the query's (`KAnonymizer`).
+        They are not compared with rows again, as this would disclose who is in the population. An
+        explainer's own private values are kept only if its adapter declares that no answer depends
+        on a single row. "exact": private values are released as they are, and those of a
+        catalogue's entry are one person's; an adversary who knows them can link the entry to the
+        person. "bins": like "exact", but numbers that have declared bins are released as their bin.
+        None: "shared" for a catalogue, "exact" for other guarantees; the policy then holds that
+        value.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the
         population hold it.
     alpha : float in [0, 1], optional
-        (alpha, k)-homogeneity: largest share of the people in the region who may hold what is
-        released of a private attribute (a number: within 5 % of its range). A value that is at
-        most 1.5 times (`MIN_LIFT`) as frequent there as in the population says little about the
-        region, and passes. Where a value fails, the bin is released if one is declared and passes;
-        else the attribute is withheld. None: not checked.
+        (alpha, k)-homogeneity: the largest share of the people in the region who may hold the
+        released value of a private attribute (a number: within 5 % of its range). A value that is
+        at most 1.5 times (`MIN_LIFT`) as frequent there as in the population discloses little about
+        the region, and passes. If a value fails, its bin is released if one is declared and passes;
+        otherwise the attribute is withheld. None: not checked.
     move_towards_query : bool, optional
         Whether answers from a catalogue are moved nearer to the query: private values become the
         query's own, or come closer, while the outcome stays the same wherever the entry has it.
-        None: only where private values leave unchanged (without bins, `rare_values` and `alpha`).
+        None: only if private values are released unchanged (without bins, `rare_values` and
+        `alpha`).
     margin : "auto" or float, at least 0 and below 1
         How sure the model must be of a catalogue's answers, so that they are still true after it is
         trained again. The probability of the desired outcome must be at least
@@ -198,12 +201,9 @@ class PrivacyPolicy:
 
     def __post_init__(self) -> None:
         plain_settings(self)
-        for name, least in (("k", 2), ("l", 1)):
-            value = getattr(self, name)
-            if (value is not None or name == "k") and (
-                not isinstance(value, int) or isinstance(value, bool) or value < least
-            ):
-                raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
+        _check_whole_number("k", self.k, least=2)
+        if self.l is not None:
+            _check_whole_number("l", self.l, least=1)
         if self.move_towards_query is not None and not isinstance(self.move_towards_query, bool):
             raise PolicyError(
                 "move_towards_query must be one of None, True, False; got"
@@ -220,7 +220,8 @@ class PrivacyPolicy:
                 )
         if self.private_values is None:
             may_share = promise_of(self.guarantee).may_share_private_values
-            object.__setattr__(self, "private_values", "shared" if may_share else "exact")
+            default = "shared" if may_share else "exact"
+            object.__setattr__(self, "private_values", default)
         self._check_guarantee()
         self._check_shares()
         self._check_margin()
@@ -269,8 +270,9 @@ class PrivacyPolicy:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> PrivacyPolicy:
-        """Return a named policy: "paper", "cms-11" and "ema-0070" are from published sources, "k20"
-        is our own choice.
+        """Return a named policy.
+
+        "paper", "cms-11" and "ema-0070" are from published sources; "k20" is our own choice.
 
         Parameters
         ----------
@@ -414,6 +416,11 @@ def policy_or(policy: object, default: PrivacyPolicy | None = None) -> PrivacyPo
         "write PrivacyPolicy(k=10), or with other settings",
         PolicyError,
     )
+
+
+def _check_whole_number(name: str, value: object, *, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
 
 
 def _is_number(value: object) -> bool:
