@@ -652,10 +652,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return sorted(names)
 
     def _audit_rows(self, quasi_identifiers: Sequence[str]) -> list[dict[str, Any]]:
-        """Return one row per explanation for the data holder, without figures that are missing.
-
-        Prototypes have no counts.
-        """
+        """Return one row per explanation for the data holder, without figures that are missing."""
         seconds = None if self.about.seconds is None else round(self.about.seconds, 6)
         groups: Sequence[str | None] = self.about.groups
         if not groups:
@@ -664,20 +661,28 @@ class Explanations(HostOnly, Sequence[Explanation]):
         for explanation, finding, group in zip(
             self._explanations, self.findings, groups, strict=True
         ):
-            row: dict[str, Any] = {}
-            if not isinstance(self.policy, PrototypePolicy) and not isinstance(
-                explanation, PrototypeCounterfactual
-            ):
-                row["finding"] = finding
-                row |= explanation.audit_row(quasi_identifiers)
-                promise = promise_of(self.policy.guarantee)
-                is_true = self.about.is_for_people and promise.promises_true_answers
-                if is_true and row.get("k_consistent"):
-                    row["true"] = True
+            row = self._audit_counts(explanation, finding, quasi_identifiers)
             row["seconds"] = seconds
             row["group"] = group
             rows.append({name: value for name, value in row.items() if value is not None})
         return rows
+
+    def _audit_counts(
+        self,
+        explanation: Explanation,
+        finding: NativeStatus | None,
+        quasi_identifiers: Sequence[str],
+    ) -> dict[str, Any]:
+        """Return the finding and the counts of an explanation; those of a prototype are empty."""
+        if isinstance(self.policy, PrototypePolicy):
+            return {}
+        if isinstance(explanation, PrototypeCounterfactual):
+            return {}
+        row = {"finding": finding, **explanation.audit_row(quasi_identifiers)}
+        promises_truth = promise_of(self.policy.guarantee).promises_true_answers
+        if self.about.is_for_people and promises_truth and row.get("k_consistent"):
+            row["true"] = True
+        return row
 
     def log(
         self,

@@ -553,6 +553,26 @@ def test_an_entry_that_travels_leaves_inner_counts_behind(results: dict[str, Any
     assert copy.deepcopy(entry) == entry
 
 
+def test_a_withheld_explanation_cannot_be_changed_and_its_state_has_no_count() -> None:
+    withheld = Withheld(2, "intersection", ("age",), refused_k=3)
+    assert withheld.__getstate__() == (2, "intersection", ("age",))
+    assert withheld == Withheld(2, "intersection", ("age",), refused_k=4)
+    assert hash(withheld) == hash(Withheld(2, "intersection", ("age",)))
+    assert withheld != Withheld(2, "intersection")
+    for name in ("query", "refused_k", "another"):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(withheld, name, 1)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            delattr(withheld, name)
+
+
+def test_an_explanation_with_another_query_is_shown_the_same_way(results: dict[str, Any]) -> None:
+    explanation = results["catalogue"].released[0]
+    renumbered = explanation.with_query(7)
+    assert renumbered.presentation is explanation.presentation
+    assert renumbered.to_dict() == {**explanation.to_dict(), "query": 7}
+
+
 # --- what can be reached --------------------------------------------------------------------------
 
 HOST_ONLY = {"frame", "regions", "domains"}
