@@ -241,6 +241,7 @@ class PrivacyPolicy:
         self._check_margin()
 
     def _check_margin(self) -> None:
+        """Refuse a margin out of range; without a catalogue, "auto" is no margin."""
         margin = self.margin
         if margin == "auto":
             if self.guarantee != "catalogue":
