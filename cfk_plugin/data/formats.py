@@ -114,10 +114,9 @@ def _without_unknown_keys(path: Sequence[Any], known: Collection[str]) -> tuple[
     """Return a path without keys that no format has: such a key could be a value of a row."""
     steps = []
     for step in path:
-        if isinstance(step, str) and step not in known:
-            steps.append("(a name that is not known)")
-        else:
-            steps.append(step)
+        is_unknown = isinstance(step, str) and step not in known
+        shown_step = "(a name that is not known)" if is_unknown else step
+        steps.append(shown_step)
     return tuple(steps)
 
 

@@ -140,6 +140,7 @@ def _texts(column: pd.Series) -> list[str]:
 
 
 def _days(name: str, values: list[str]) -> Misreading | None:
+    """Return what is wrong with a column if nearly all of its distinct texts are days."""
     matches = [match for match in map(_DAY.fullmatch, values) if match is not None]
     if len(matches) < max(_FEWEST_NUMBERS, _SHARE * len(values)):
         return None
@@ -174,6 +175,11 @@ def _reads_all(form: str, days: list[str]) -> bool:
 
 
 def _numbers(name: str, values: list[str]) -> Misreading | None:
+    """Return what is wrong with a column if nearly all of its distinct texts are numbers.
+
+    A few words such as "unknown" may stand among them. Numbers that look like codes are left as
+    they are: categories.
+    """
     amounts = [value for value in values if _is_amount(value)]
     others = [value for value in values if not _is_amount(value)]
     words = [value for value in others if _WORD.fullmatch(value)]

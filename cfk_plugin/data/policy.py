@@ -227,6 +227,7 @@ class PrivacyPolicy:
         self._check_margin()
 
     def _check_margin(self) -> None:
+        """Refuse a margin out of range; without a catalogue, "auto" is no margin."""
         margin = self.margin
         may_have_margin = promise_of(self.guarantee).may_have_margin
         if margin == "auto":

@@ -188,10 +188,10 @@ class AskedExplainer(WrappedExplainer):
         frame = require_features(queries, features, "queries")
         request = Request.of(queries, self.groups)
         # The explainer gets a copy: it may write into its queries.
-        asked = select(frame, features, renumber=False).copy(deep=True)
+        copied_queries = select(frame, features, renumber=False).copy(deep=True)
         constraints = constraints_of(options)
         request = self._with_constraints(request, constraints)  # before the explainer is asked
-        batch = self._generate(asked, options)
+        batch = self._generate(copied_queries, options)
         if batch.constraints != constraints:  # those of the explainer's own settings
             request = self._with_constraints(request, {**constraints, **batch.constraints})
         return self._release(batch, select(frame, features), request, max_changes, progress)
@@ -200,11 +200,11 @@ class AskedExplainer(WrappedExplainer):
         self, name: str, args: tuple[Any, ...], named: dict[str, Any], max_changes: int | None
     ) -> Any:
         """Call one of `methods`, and rebuild its result from what is released."""
-        started = Request().started
+        start_time = Request().started
         constraints = constraints_of(named)
         self._rules(constraints)  # refuses invalid constraints before the explainer is asked
         batch, native, queries = self._call_method(name, args, named)
-        request = replace(Request.of(queries, self.groups), started=started)
+        request = replace(Request.of(queries, self.groups), started=start_time)
         request = self._with_constraints(request, {**constraints, **batch.constraints})
         explanations = self._release(batch, queries, request, max_changes)
         return self._restore(name, native, explanations)
@@ -256,8 +256,8 @@ class AskedExplainer(WrappedExplainer):
         the call without protection.
         """
         place = "" if method == self.name else f" in {method}"
-        given = f", called with {', '.join(options)}" if options else ""
-        text = f"{self.name} failed{place}{given}: {failure}"
+        arguments = f", called with {', '.join(options)}" if options else ""
+        text = f"{self.name} failed{place}{arguments}: {failure}"
         if text.endswith(TEXT_WITHHELD):
             text += f": {self._unprotected_call(method)}"
         error = ExplainerError(text)
@@ -324,8 +324,12 @@ class AskedExplainer(WrappedExplainer):
         explanations: list[Explanation] = [Withheld(query, "none_found") for query in numbers]
         findings: list[NativeStatus | None] = [None] * len(numbers)
         if len(batch.frame):
-            protected, found = self._protect(batch, queries, goal, request, max_changes, progress)
-            for slot, explanation, finding in zip(batch.slot, protected, found, strict=True):
+            protected, native_statuses = self._protect(
+                batch, queries, goal, request, max_changes, progress
+            )
+            for slot, explanation, finding in zip(
+                batch.slot, protected, native_statuses, strict=True
+            ):
                 explanations[slot] = explanation
                 findings[slot] = finding
         already_desired = self._already_desired(explanations, batch, queries, goal)
@@ -359,9 +363,11 @@ class AskedExplainer(WrappedExplainer):
             depends_on_no_row=depends_on_rows(self.source) == "no",
         )
         factuals = select(queries, self.anonymizer.population_.schema.features).take(query)
-        # A caller who has a progress callback shows the progress.
-        shown = doing("protecting counterfactuals") if progress is None else nullcontext()
-        with shown:
+        # A caller who passes a progress callback shows the progress.
+        progress_line = (
+            nullcontext() if progress is not None else doing("protecting counterfactuals")
+        )
+        with progress_line:
             protected: tuple[list[Explanation], tuple[NativeStatus | None, ...]]
             protected = pipeline.release(
                 batch.frame,
@@ -390,9 +396,9 @@ class AskedExplainer(WrappedExplainer):
             for explanation in explanations
             if _is_withheld(explanation, ALREADY_DESIRED)
         }
-        answered = set(batch.query[batch.slot].tolist())
-        asked = dict.fromkeys(batch.query.tolist())
-        unanswered = [query for query in asked if query not in answered]
+        with_counterfactual = set(batch.query[batch.slot].tolist())
+        distinct_queries = dict.fromkeys(batch.query.tolist())
+        unanswered = [query for query in distinct_queries if query not in with_counterfactual]
         if unanswered:
             pipeline = replace(self.anonymizer.pipeline_, goal=goal)
             features = self.anonymizer.population_.schema.features
@@ -406,6 +412,7 @@ class AskedExplainer(WrappedExplainer):
         findings: list[NativeStatus | None] | None,
         request: Request,
     ) -> Explanations:
+        """Return explanations as a result, which is also logged."""
         start: SearchStart = "explainer"
         if depends_on_rows(self.source) == "no":
             start = "independent explainer"
@@ -516,6 +523,7 @@ class PrototypesInPlace(WrappedExplainer):
         max_changes: int | None,
         progress: Progress | None,  # noqa: ARG002 - prototypes are ready before they are asked for
     ) -> Explanations:
+        """Answer a table of queries; prototypes have no options."""
         refused = sorted(options)
         if max_changes is not None:
             refused.append("max_changes")
