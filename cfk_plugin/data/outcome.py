@@ -702,7 +702,10 @@ class RelativeOutcome(DesiredOutcome):
 
     A subclass says which labels are desired for which factual's label (`is_desired`). Any label may
     then be desired by some query, so the people with each predicted label are a class of their own.
-    Where the factuals are not known, a counterfactual's own label is the outcome to reach.
+
+    Two things are not decided here. A query from whose label none is desired is withheld as
+    infeasible, not as one that has the outcome already. Where the factuals are not known, a
+    counterfactual's own label is the outcome to reach, whether or not anybody desires it.
     """
 
     needs_factual_labels: ClassVar[bool] = True
@@ -723,8 +726,10 @@ class RelativeOutcome(DesiredOutcome):
     def check(self, classes: Sequence[Any] | None, labels: Labels | None) -> None:
         """Accept any model."""
 
-    def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
-        return of_call
+    def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:  # noqa: ARG002
+        raise InputError(
+            "the call asks for another outcome than explanations are protected for; leave it out"
+        )
 
     def keeps_classes_whole(self, of_call: DesiredOutcome) -> bool:
         """Return True unless the call asks for a range, a set or a function of labels."""
@@ -810,6 +815,10 @@ class OppositeOutcome(RelativeOutcome):
     def to_json(self) -> str:
         """Return the word that a user passes as ``desired=``."""
         return OPPOSITE
+
+    def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
+        """Return the outcome of the call: each call may name its own."""
+        return of_call
 
     def is_desired(self, labels: Labels, factual_labels: Labels) -> Mask:
         """Return a mask of the labels that differ from the factual's, shape (n,)."""

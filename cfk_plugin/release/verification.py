@@ -16,7 +16,8 @@ counts each region again, from nothing but the region, the population and the mo
 
 Each rule of the policy is a function, from `has_k_people` to `reaches_promised_counts`. The two
 ``refusal_by_...`` functions say in which order the rules are tried, and which reason each gives. A
-new reason for withholding is a new rule there.
+new rule begins here. If it has a new reason, the texts for it are in `cfk_plugin.release.withheld`,
+and the JSON schema of explanations lists it.
 
 **What is not recounted.** The population and the model are taken as they are. Which people a
 partition maps to a region is told to the verifier, which checks only that they are inside. Of a
