@@ -248,11 +248,12 @@ def _starts_at_explainer(
     on a single row. Other guarantees always ask it.
     """
     has_catalogue = anonymizer.guarantee_.catalogue is not None
-    knows_groups = anonymizer.population_.has_cells
-    if start == "explainer" and not knows_groups:
-        raise PolicyError(
-            "a sealed catalogue does not know the group of an explainer's counterfactual; write"
-            ' start="query"'
+    if start == "explainer":
+        anonymizer.population_.require_cells(
+            PolicyError(
+                "a sealed catalogue does not know the group of an explainer's counterfactual; write"
+                ' start="query"'
+            )
         )
     if not has_catalogue and (start == "query" or explainer is None):
         raise PolicyError(
@@ -266,6 +267,7 @@ def _starts_at_explainer(
         return start == "explainer"
     if not has_catalogue:
         return True
+    knows_groups = anonymizer.population_.has_cells
     return explainer is not None and knows_groups and depends_on_no_row
 
 

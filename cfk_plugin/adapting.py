@@ -62,12 +62,13 @@ class CounterfactualBatch(HostOnly):
     constraints: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        slot, query = np.asarray(self.slot, dtype=np.int64), np.asarray(self.query, dtype=np.int64)
+        slot = np.asarray(self.slot, dtype=np.int64)
+        query = np.asarray(self.query, dtype=np.int64)
         if not isinstance(self.frame, pd.DataFrame) or len(slot) != len(self.frame):
             raise AdapterError("a batch needs a DataFrame and one slot per row of it")
-        if len(np.unique(slot)) != len(slot) or (
-            len(slot) and not 0 <= slot.min() <= slot.max() < len(query)
-        ):
+        is_distinct = len(np.unique(slot)) == len(slot)
+        is_inside = len(slot) == 0 or 0 <= slot.min() <= slot.max() < len(query)
+        if not (is_distinct and is_inside):
             raise AdapterError("slots must be distinct positions in `query`")
         object.__setattr__(self, "frame", self.frame.reset_index(drop=True))
         object.__setattr__(self, "slot", slot)
@@ -162,11 +163,9 @@ def places_of(desired: Any, classes: Sequence[Any] | None) -> list[int]:
 
     For explainers that have to be told: `desired` is that of `AdaptContext`.
     """
-    if (
-        classes is None
-        or len(classes) <= 2
-        or (callable(desired) and not isinstance(desired, DesiredSet))
-    ):
+    if classes is None or len(classes) <= 2:
+        return []
+    if callable(desired) and not isinstance(desired, DesiredSet):
         return []
     wanted = desired.labels if isinstance(desired, DesiredSet) else [desired]
     return [place for place, label in enumerate(classes) if label in wanted]
@@ -326,12 +325,13 @@ def _random_state_kept() -> Iterator[None]:
     """Restore the global random state of `random` and NumPy, which explainers draw from and
     re-seed.
     """
-    plain, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - saved, not used
+    state_of_python = random.getstate()
+    state_of_numpy = np.random.get_state()  # noqa: NPY002 - saved, not used
     try:
         yield
     finally:
-        random.setstate(plain)
-        np.random.set_state(legacy)  # noqa: NPY002 - see above
+        random.setstate(state_of_python)
+        np.random.set_state(state_of_numpy)  # noqa: NPY002 - see above
 
 
 TEXT_WITHHELD = (
@@ -359,7 +359,11 @@ def typed_cells(entry: Any) -> dict[str, Any]:
     """Return the table cells of one released explanation; see `released_cells`."""
     cells = dict[str, Any](entry.cells())
     for name, part in entry.parts().items():
-        if part.is_single if isinstance(part, Interval) else len(part) == 1:
+        if isinstance(part, Interval):
+            is_single = part.is_single
+        else:
+            is_single = len(part) == 1
+        if is_single:
             value = part.low if isinstance(part, Interval) else next(iter(part))
             if value is not None:  # a missing value is text, as None says that nothing was found
                 cells[name] = natural(value)

@@ -89,9 +89,12 @@ def frontier(
         numbers.
     """
     check_population(population)
-    if compare and not population.has_rows:
-        raise InputError(
-            "baselines need the training rows, and a sealed or distributed population has none here"
+    if compare:
+        population.require_rows(
+            InputError(
+                "baselines need the training rows, and a sealed or distributed population has none"
+                " here"
+            )
         )
     policy = policy_or(policy, population.policy)
     tried = _whole(ks, population)

@@ -219,7 +219,9 @@ def _installed(disabled: set[str]) -> list[tuple[EntryPoint, str, str]]:
     """Return what to load, with distribution and version: built-in ones first, so that the others
     are asked before.
     """
-    about, points, seen = cache(_about), [], set()
+    about = cache(_about)
+    points = []
+    seen: set[str] = set()
     for point in entry_points(group=PROJECT):
         name, version = about(point.dist) if point.dist else (point.value, "unknown")
         names = {_normal(point.name), _normal(name)}

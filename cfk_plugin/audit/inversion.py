@@ -18,6 +18,7 @@ from cfk_plugin.audit.setting import (
     simulation_seed,
     variant,
 )
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.intervals import clopper_pearson
@@ -75,7 +76,7 @@ def inversion(
         return _simulated(setting, rerun, simulations)
     releases = setting.releases
     if everybody is None:
-        everybody = setting.anonymizer.policy_.guarantee != "lookup"
+        everybody = promise_of(setting.anonymizer.policy_.guarantee).has_fixed_regions
     left = survivors(setting, rerun, everybody=everybody)
     chance = releases.found(left)
     figures = {

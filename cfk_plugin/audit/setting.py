@@ -18,6 +18,7 @@ from cfk_plugin.audit.result import AuditResult, Rate, rate
 from cfk_plugin.data.encoded_table import require_features, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.errors import HostOnly, InputError, NotFittedError, refitting, require
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -389,7 +390,7 @@ class Setting(AuditRows):
         """Whether the algorithm draws random numbers: known for built-in ones, else tried with
         other seeds.
         """
-        if self.anonymizer.policy_.guarantee != "lookup":
+        if promise_of(self.anonymizer.policy_.guarantee).has_fixed_regions:
             return False  # regions are fixed, whatever the seed
         if self.anonymizer.method_ in _RANDOM:
             return _RANDOM[self.anonymizer.method_]

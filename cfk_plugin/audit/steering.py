@@ -23,6 +23,7 @@ from cfk_plugin.audit.setting import Mask, Rows, Setting
 from cfk_plugin.audit.spoiling import spoil
 from cfk_plugin.audit.trilateration import trilaterate
 from cfk_plugin.data.encoded_table import whole_number
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.errors import refitting
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -218,7 +219,8 @@ def _scenario(setting: Setting) -> Scenario:
 def _published(anonymizer: KAnonymizer) -> tuple[GeneralizedCounterfactual, ...]:
     """Return the published entries; none without a catalogue of one fixed outcome."""
     goal = anonymizer.goal_
-    if anonymizer.policy_.guarantee != "catalogue" or goal.needs_factual_labels:
+    promise = promise_of(anonymizer.policy_.guarantee)
+    if not promise.can_be_published or goal.needs_factual_labels:
         return ()
     return anonymizer.published().generalized
 

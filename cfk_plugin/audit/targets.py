@@ -24,6 +24,7 @@ from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Kind
 from cfk_plugin.data.encoded_table import select, whole_number
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values, to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform, to_number
@@ -449,7 +450,7 @@ class ProtectedOwner(_ModelOwner):
             raise InputError(
                 f"owner {self.name!r}: give quasi_identifiers or a schema, one of both"
             )
-        if self.explainer is None and self.rules.guarantee != "catalogue":
+        if self.explainer is None and promise_of(self.rules.guarantee).releases_counterfactuals:
             raise InputError(
                 f'owner {self.name!r}: answers without an explainer need guarantee="catalogue"'
             )
@@ -467,7 +468,7 @@ class ProtectedOwner(_ModelOwner):
         anonymizer = KAnonymizer(**settings)
         asked: KAnonymizer | ProtectedExplainer = anonymizer
         published = None
-        if self.rules.guarantee == "catalogue":
+        if promise_of(self.rules.guarantee).can_be_published:
             anonymizer.fit(population, model=model, desired=DESIRED)
             published = anonymizer.published
         if self.explainer is not None:
@@ -556,10 +557,11 @@ def protected_owner(
     """Return the owner for a guarantee of `GUARANTEES`; a catalogue answers without the
     explainer.
     """
-    rules = rules.with_guarantee(GUARANTEES[name])
-    return ProtectedOwner(
-        name, model, None if name == "catalogue" else explainer, rules=rules, **columns
-    )
+    guarantee = GUARANTEES[name]
+    needs_explainer = promise_of(guarantee).releases_counterfactuals
+    own_explainer = explainer if needs_explainer else None
+    rules = rules.with_guarantee(guarantee)
+    return ProtectedOwner(name, model, own_explainer, rules=rules, **columns)
 
 
 def standard_owners(

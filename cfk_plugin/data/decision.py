@@ -37,27 +37,33 @@ class DecisionRule(ABC):
 
     @abstractmethod
     def leads(self, probabilities: Floats, desired: Mask) -> Floats:
-        """Return how far the desired outcome of each row is ahead of the others.
+        """Return the lead of the desired outcome over the others in each row.
+
+        The margin of a policy is compared with this number, whatever the rule: 1 if the model is
+        certain of the desired outcome, 0 on the border of the decision, and -1 if it is certain of
+        another outcome.
 
         Parameters
         ----------
         probabilities : ndarray, shape (n, n_classes)
         desired : ndarray of bool, shape (n_classes,) or (n, n_classes)
-            Which outcomes are desired, of all rows or of each.
+            Which outcomes are desired, for all rows or for each. Of several desired outcomes the
+            most probable one counts.
 
         Returns
         -------
         ndarray, shape (n,)
-            For two classes ``(p - t) / (1 - t)``, where p is the probability of the desired outcome
-            and t the least one at which the model gives it: 0 on the border of the decision and 1
-            for certain. Where another outcome is ahead, the lead is ``(p - t) / t``, down to -1.
+            For two classes, let p be the probability of the desired outcome, and b the border: the
+            least p at which the model gives that outcome. The lead is ``(p - b) / (1 - b)`` where
+            the model gives the desired outcome, and otherwise ``(p - b) / b``. For more classes see
+            `LargestProbability`.
         """
 
     @abstractmethod
     def above_border(self, probabilities: Floats, desired: Mask) -> Floats:
         """Return how far the desired outcome's probability is above the border of the decision.
 
-        Arguments are those of `leads`. For two classes this is ``p - t`` or, where the largest
+        Parameters are those of `leads`. For two classes this is ``p - b`` or, where the largest
         probability decides, p less the probability of the other class: twice that. Negative where
         another outcome is ahead.
         """

@@ -1,4 +1,7 @@
-"""What a person sees: objects in a notebook, and progress. The caller decides what may be seen."""
+"""How objects look in a notebook, and the progress of long work on stderr.
+
+This module shows whatever it is given: the caller decides what a person may see.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing import parent_process
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from markupsafe import Markup
@@ -29,220 +32,258 @@ _STYLE = Markup(
     " ol{margin:.2em 0;padding-left:1.6em}.cfk pre{margin:.1em 0"
     " .3em;color:inherit;font-size:12px;white-space:pre-wrap;user-select:all}"
 )
-_BARS, _TALL, _WIDE = 24, 26, 7  # bars of a picture at most; pixels
+_BARS = 24  # most bars of a picture
+_TALL = 26  # pixels, of the tallest bar
+_WIDE = 7  # pixels, of a bar with the gap after it
 _LONG = 60  # characters of a cell that is broken into lines
 _MOST = 4000  # groups that a picture counts; of more groups, an evenly spaced sample
 
+Bars: TypeAlias = list[tuple[float, bool]]
+"""The height of each bar, from 0 to 1, and whether the part that is shown has the bar's values."""
+
+
+# --- HTML for notebooks ---------------------------------------------------------------------------
+
 
 def card(title: str, *parts: str, note: str = "") -> str:
-    inside = Markup("").join(
+    """Return the HTML of an object: a title, its parts one below the other, and a note.
+
+    Parts that are no `Markup` are escaped.
+    """
+    blocks = [
         part if isinstance(part, Markup) else Markup("<div>{}</div>").format(part) for part in parts
-    )
+    ]
     small = Markup("<small>{}</small>").format(note) if note else ""
-    found = Markup('<div class="cfk"><style>{}</style><b>{}</b>{}{}</div>').format(
-        _STYLE, title, inside, small
+    html = Markup('<div class="cfk"><style>{}</style><b>{}</b>{}{}</div>').format(
+        _STYLE, title, Markup("").join(blocks), small
     )
-    return str(found)
+    return str(html)
 
 
-def facts(named: Mapping[str, object]) -> Markup:
-    return table(
-        (), [[Markup("<small>{}</small>").format(name), value] for name, value in named.items()]
-    )
+def facts(value_of_name: Mapping[str, object]) -> Markup:
+    """Return a table of names and their values, without a head."""
+    rows = [
+        [Markup("<small>{}</small>").format(name), value] for name, value in value_of_name.items()
+    ]
+    return table((), rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
-    top = Markup("<tr>{}</tr>").format(_cells("th", head)) if head else ""
-    lines = [
-        Markup("<tr>{}</tr>").format(_cells("td", row, len(head) - len(row) + 1)) for row in rows
-    ]
-    return Markup("<table>{}{}</table>").format(top, Markup("").join(lines))
+    """Return a table. The last cell of a row that is shorter than the head spans the rest."""
+    lines = []
+    if len(head):
+        lines.append([_cell(title, tag="th") for title in head])
+    for row in rows:
+        *contents, last = row
+        n_left = len(head) - len(contents)
+        lines.append([*(_cell(content) for content in contents), _cell(last, n_columns=n_left)])
+    line = Markup("<tr>{}</tr>")
+    body = [line.format(Markup("").join(cells)) for cells in lines]
+    return Markup("<table>{}</table>").format(Markup("").join(body))
 
 
-def _cells(tag: str, cells: Sequence[object], last: int = 1) -> Markup:
-    one = Markup("<th>{0}</th>") if tag == "th" else Markup("<td>{0}</td>")
-    wide = Markup('<td class="cfk-wide" colspan="{1}">{0}</td>')
-    spans = [1] * (len(cells) - 1) + [max(last, 1)]
-    return Markup("").join(
-        (wide if span > 1 or (isinstance(cell, str) and len(cell) > _LONG) else one).format(
-            cell, span
-        )
-        for cell, span in zip(cells, spans, strict=True)
-    )
+def _cell(content: object, *, n_columns: int = 1, tag: Literal["td", "th"] = "td") -> Markup:
+    """Return a cell over one column or several; the lines of a wide or long one may break."""
+    is_long = isinstance(content, str) and len(content) > _LONG
+    if n_columns > 1 or is_long:
+        wide = Markup('<td class="cfk-wide" colspan="{}">{}</td>')
+        return wide.format(max(n_columns, 1), content)
+    return Markup("<{0}>{1}</{0}>").format(tag, content)
 
 
 def number(value: float) -> str:
-    """Write a figure with three digits; a whole number as it is, and a dash if there is none."""
+    """Write a figure with three digits. A whole number stays as it is; NaN becomes a dash."""
     if isinstance(value, (int, np.integer)):
         return f"{value:,}"
     return "–" if np.isnan(value) else f"{value:.3g}"
 
 
 def marked(text: str, before: str | None = None) -> Markup:
+    """Mark a text as new, with the text `before` it struck through."""
     was = "" if before is None else Markup("<s>{}</s> ").format(before)
     return Markup("{}<mark>{}</mark>").format(was, text)
 
 
 def share(part: float) -> str:
-    """Return a share in whole percent; only none is "0 %" and only all is "100 %"."""
+    """Return a share in whole percent; "0 %" is exactly 0, and "100 %" exactly 1."""
     text = f"{100 * part:.0f} %"
-    return {
-        "0 %": "under 1 %" if part > 0 else text,
-        "100 %": "over 99 %" if part < 1 else text,
-    }.get(text, text)
+    if text == "0 %" and part > 0:
+        return "under 1 %"
+    if text == "100 %" and part < 1:
+        return "over 99 %"
+    return text
 
 
-def profile(part: Part, groups: Sequence[Part]) -> list[tuple[float, bool]]:
-    """Return bars: how many groups have such values, in tenths of the tallest bar, and whether
-    `part` has them, too.
+def profile(part: Part, groups: Sequence[Part]) -> Bars:
+    """Return bars: how frequent some values of an attribute are in the groups of a partition.
 
     A group counts once, spread evenly over its range or set. No row is counted, and no bar names
-    its values.
+    its values. Heights are in tenths of the tallest bar. The second value of a bar says whether
+    `part` has its values, too.
     """
     groups = groups[:: max(1, len(groups) // _MOST)]
     if isinstance(part, Interval) and part.levels is None:
-        ranges = [each for each in groups if isinstance(each, Interval) and each.low is not None]
-        ends = np.array(
-            [[to_number(each.low), to_number(each.high)] for each in ranges], dtype=float
-        ).reshape(-1, 2)
-        return (
-            [] if part.low is None else _over_range(ends, to_number(part.low), to_number(part.high))
-        )
-    sets = [
-        list(each.levels or ()) if isinstance(each, Interval) else list(each) for each in groups
-    ]
-    own = set(part.levels or ()) if isinstance(part, Interval) else part
-    count: Counter[object] = Counter()
-    for values in sets:
-        count.update({value: 1 / len(values) for value in values})
-    listed = sorted(count, key=lambda value: (-count[value], str(value)))
-    shown = [value for at, value in enumerate(listed) if at < _BARS or value in own][: 2 * _BARS]
-    return _bars(np.array([count[value] for value in shown]), [value in own for value in shown])
+        return _profile_of_range(part, groups)
+    return _profile_of_set(part, groups)
 
 
-def _over_range(ends: NDArray[np.float64], low: float, high: float) -> list[tuple[float, bool]]:
-    first, last = (float(ends[:, 0].min()), float(ends[:, 1].max())) if len(ends) else (0.0, 0.0)
+def _profile_of_set(part: Part, groups: Sequence[Part]) -> Bars:
+    """Return a bar for each of the most frequent categories or levels, and for those of `part`."""
+    frequency: Counter[object] = Counter()
+    for group in groups:
+        values = _values_of(group)
+        frequency.update({value: 1 / len(values) for value in values})
+    own = set(_values_of(part))
+    ordered = sorted(frequency, key=lambda value: (-frequency[value], str(value)))
+    shown = [value for place, value in enumerate(ordered) if place < _BARS or value in own]
+    shown = shown[: 2 * _BARS]
+    heights = np.array([frequency[value] for value in shown])
+    return _bars(heights, [value in own for value in shown])
+
+
+def _values_of(part: Part) -> list[object]:
+    """Return the values of a set, or the levels of an ordinal range."""
+    return list(part.levels or ()) if isinstance(part, Interval) else list(part)
+
+
+def _profile_of_range(part: Interval, groups: Sequence[Part]) -> Bars:
+    """Return bars of equal width, from the lowest end of a group's range to the highest."""
+    ranges = [group for group in groups if isinstance(group, Interval) and group.low is not None]
+    if part.low is None or not ranges:
+        return []
+    low = np.array([to_number(each.low) for each in ranges], dtype=float)  # (n_groups,)
+    high = np.array([to_number(each.high) for each in ranges], dtype=float)
+    first = float(low.min())
+    last = float(high.max())
     if not first < last:
         return []
     width = (last - first) / _BARS
-    start = first + width * np.arange(_BARS)
-    # a single number has some width
-    low_end, size = ends[:, :1], np.maximum(ends[:, 1:] - ends[:, :1], width / 1e3)
-    inside = np.minimum(low_end + size, start + width) - np.maximum(low_end, start)
-    height = (np.maximum(inside, 0) / size).sum(axis=0)
-    reach = np.clip((np.array([low, high]) - first) // width, 0, _BARS - 1)
-    return _bars(height, [bool(reach[0] <= at <= reach[1]) for at in range(_BARS)])
+    bar_start = first + width * np.arange(_BARS)  # (n_bars,)
+    group_start = low[:, np.newaxis]  # (n_groups, 1)
+    group_width = np.maximum((high - low)[:, np.newaxis], width / 1e3)  # some, for a single number
+    overlap = np.minimum(group_start + group_width, bar_start + width) - np.maximum(
+        group_start, bar_start
+    )  # (n_groups, n_bars)
+    heights = (np.maximum(overlap, 0) / group_width).sum(axis=0)
+    ends = np.array([to_number(part.low), to_number(part.high)])
+    first_inside, last_inside = np.clip((ends - first) // width, 0, _BARS - 1)
+    return _bars(heights, [bool(first_inside <= i <= last_inside) for i in range(_BARS)])
 
 
-def _bars(height: NDArray[np.float64], inside: Sequence[bool]) -> list[tuple[float, bool]]:
-    top = float(height.max(initial=0.0)) or 1.0
-    return list(zip((np.ceil(10 * height / top - 1e-9) / 10).tolist(), inside, strict=True))
+def _bars(heights: NDArray[np.float64], is_inside: Sequence[bool]) -> Bars:
+    """Round heights, shape (n_bars,), up to tenths of the tallest."""
+    tallest = float(heights.max(initial=0.0)) or 1.0
+    rounded = np.ceil(10 * heights / tallest - 1e-9) / 10
+    return list(zip(rounded.tolist(), is_inside, strict=True))
 
 
-def picture(bars: Sequence[tuple[float, bool]], said: str) -> Markup:
-    """Draw a `profile`, the part's own bars dark; nothing where there is nothing to compare
-    with.
-    """
+def picture(bars: Sequence[tuple[float, bool]], label: str) -> Markup:
+    """Draw a `profile`, with the bars of the part itself dark; a single bar is not drawn."""
     if len(bars) < 2:
         return Markup("")
-    bar = Markup(
+    rectangle = Markup(
         '<rect x="{}" y="{:.1f}" width="{}" height="{:.1f}" fill="currentColor" opacity="{}"/>'
     )
-    drawn = [
-        bar.format(
-            _WIDE * at, _TALL * (1 - height), _WIDE - 1, _TALL * height, 0.9 if own else 0.25
-        )
-        for at, (height, own) in enumerate(bars)
-    ]
-    about = Markup(
-        '<svg width="{}" height="{}" role="img" aria-label="{} among all groups">'
-    ).format(_WIDE * len(bars), _TALL, said)
-    return about + Markup("").join(drawn) + Markup("</svg>")
+    drawn = []
+    for i, (height, is_inside) in enumerate(bars):
+        top = _TALL * (1 - height)
+        opacity = 0.9 if is_inside else 0.25
+        drawn.append(rectangle.format(_WIDE * i, top, _WIDE - 1, _TALL * height, opacity))
+    svg = Markup('<svg width="{}" height="{}" role="img" aria-label="{} among all groups">').format(
+        _WIDE * len(bars), _TALL, label
+    )
+    return svg + Markup("").join(drawn) + Markup("</svg>")
 
 
-# Progress of long work, on stderr where a person watches: what is being done, how far it is, and
-# for how long.
+# --- progress -------------------------------------------------------------------------------------
+#
+# Where a person watches stderr, a line shows what is being done, how far it is, and for how long.
 
-_AFTER, _EVERY = 2.0, 0.5  # seconds
+_AFTER = 2.0  # seconds until the line is shown
+_EVERY = 0.5  # seconds between two changes of the line
 _stages: list[str] = []  # what is being done, outermost first
 
 
 def is_watched() -> bool:
-    """Say whether a person sees stderr: in a terminal or a notebook, of this very process, and not
-    of a server.
+    """Return True if a person sees stderr: in a terminal or a notebook.
+
+    Nobody watches a child process or a server, which has a running event loop.
     """
-    asyncio = sys.modules.get("asyncio")
     if sys.stderr is None or parent_process() is not None:
         return False
     if type(sys.stderr).__module__.startswith("ipykernel"):
         return True
-    return sys.stderr.isatty() and (asyncio is None or asyncio._get_running_loop() is None)
+    asyncio = sys.modules.get("asyncio")
+    is_server = asyncio is not None and asyncio._get_running_loop() is not None
+    return sys.stderr.isatty() and not is_server
 
 
 @contextmanager
 def heard(progress: Callable[[int, int], None]) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback that keeps what the caller's raises until the work is done, so that it is
-    not taken for ours.
+    """Yield a callback that calls `progress`; its first error is raised when the work is done.
+
+    Raised at once, the error would be taken for one of ours.
     """
-    raised: list[Exception] = []
+    errors: list[Exception] = []
 
-    def told(done: int, total: int) -> None:
-        if not raised:
-            try:
-                progress(done, total)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
-                raised.append(error)
+    def report(done: int, total: int) -> None:
+        if errors:
+            return
+        try:
+            progress(done, total)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+            errors.append(error)
 
-    yield told
-    if raised:
-        raise raised[0]
+    yield report
+    if errors:
+        raise errors[0]
 
 
 @contextmanager
 def _doing(what: str) -> Iterator[None]:
-    if _stages:  # the outermost stage shows the line
-        is_outer, is_shown = False, True
-    else:
-        is_outer = is_shown = is_watched() and threading.current_thread() is threading.main_thread()
-    done = threading.Event()
-    line = threading.Thread(target=_show, args=(done,), daemon=True)
-    if is_shown:
-        _stages.append(what)
-    if is_outer:
+    is_outermost = not _stages
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_outermost and not (is_watched() and is_main):
+        yield
+        return
+    finished = threading.Event()
+    line = threading.Thread(target=_show_line, args=(finished,), daemon=True)
+    _stages.append(what)
+    if is_outermost:
         line.start()
     try:
         yield
     finally:
-        if is_shown:
-            _stages.pop()
-        if is_outer:
-            done.set()
+        _stages.pop()
+        if is_outermost:
+            finished.set()
             line.join()
 
 
 def _advance(done: int, total: int) -> None:
-    """Say how far the innermost stage is."""
+    """Draw how far the innermost stage is, after its text."""
     if _stages and total > 1:
-        share = 10 * done // total
-        _stages[-1] = (
-            f"{_stages[-1].split(' █')[0].split(' ·')[0]} {'█' * share}{'·' * (10 - share)}"
-        )
+        n_filled = 10 * done // total
+        text = _stages[-1].split(" █")[0].split(" ·")[0]
+        _stages[-1] = f"{text} {'█' * n_filled}{'·' * (10 - n_filled)}"
 
 
-def _say(what: str) -> None:
-    """Replace the text of the innermost stage."""
+def _say_stage(what: str) -> None:
     if _stages:
         _stages[-1] = what
 
 
-def _show(done: threading.Event) -> None:
-    """Rewrite one line until it is done, then clear it."""
-    began, wait, width = perf_counter(), _AFTER, 0
-    while not done.wait(wait) and _stages:
-        line = f"cfk_plugin: {_stages[-1]}, {perf_counter() - began:.0f} s"
+def _show_line(finished: threading.Event) -> None:
+    """Rewrite one line until the work is finished, then clear it."""
+    start = perf_counter()
+    wait = _AFTER
+    width = 0
+    while not finished.wait(wait) and _stages:
+        line = f"cfk_plugin: {_stages[-1]}, {perf_counter() - start:.0f} s"
         sys.stderr.write("\r" + line.ljust(width))
         sys.stderr.flush()
-        width, wait = len(line), _EVERY
+        width = len(line)
+        wait = _EVERY
     if width:
         sys.stderr.write("\r" + " " * width + "\r")
         sys.stderr.flush()
@@ -252,5 +293,6 @@ def _show(done: threading.Event) -> None:
 doing: Callable[[str], AbstractContextManager[Any]] = _doing if is_watched() else nullcontext
 """Show what is being done inside the block, after two seconds."""
 advance: Callable[[int, int], None] | None = _advance if is_watched() else None
-say_stage: Callable[[str], None] = _say
-"""Say in other words what is being done inside the innermost `doing` block."""
+"""Show how far the innermost `doing` block is; None where nobody watches."""
+say_stage: Callable[[str], None] = _say_stage
+"""Replace the text of the innermost `doing` block."""

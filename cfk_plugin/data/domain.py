@@ -33,7 +33,9 @@ Codes = NDArray[np.int32]
 Numbers = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
-UNKNOWN, UNEXPECTED_MISSING, INVALID = -1, -2, -3
+UNKNOWN = -1
+UNEXPECTED_MISSING = -2
+INVALID = -3
 """Codes of a value that the population does not have, a missing value where it has none, and no
 value at all.
 """
@@ -72,15 +74,21 @@ class Domain(HostOnly):
     _refusal = PopulationError, "a {} holds values of rows and refuses to be pickled"
 
     def __post_init__(self) -> None:
-        kind, n = self.attribute.kind, len(self.values)
+        kind = self.attribute.kind
+        n = len(self.values)
         is_numeric = kind == "numeric"
+        width = 0.0
+        if is_numeric and n > 0:
+            width = float(self.values[-1]) - float(self.values[0])
+        missing_code = n if self.has_missing else UNKNOWN
+        code_if_missing = n if self.has_missing else UNEXPECTED_MISSING
         self.__dict__.update(
             size=n + self.has_missing,
-            missing_code=n if self.has_missing else UNKNOWN,
+            missing_code=missing_code,
             is_numeric=is_numeric,
             is_interval=kind in ("numeric", "ordinal"),
-            width=float(self.values[-1]) - float(self.values[0]) if is_numeric and n else 0.0,
-            _code_if_missing=n if self.has_missing else UNEXPECTED_MISSING,
+            width=width,
+            _code_if_missing=code_if_missing,
             _is_bool=bool(types.is_bool_dtype(self.dtype)),
             _is_float=bool(types.is_float_dtype(self.dtype)),
         )
@@ -174,7 +182,8 @@ class Domain(HostOnly):
         if self.is_numeric:
             return self._code_numbers(*to_numbers(column))
         if isinstance(column.dtype, pd.CategoricalDtype):
-            at, distinct = column.cat.codes.to_numpy(), column.cat.categories
+            at = column.cat.codes.to_numpy()
+            distinct = column.cat.categories
         else:
             at, distinct = pd.factorize(column)
         # the last one is for missing values, which are at -1
@@ -194,7 +203,8 @@ class Domain(HostOnly):
         """Return the code of a category, however it is spelled; `UNKNOWN` for one that the
         population lacks.
         """
-        return self._code_of.get(value if type(value) is str else to_text(value), UNKNOWN)
+        text = value if type(value) is str else to_text(value)
+        return self._code_of.get(text, UNKNOWN)
 
     @cached_property
     def _code_of(self) -> dict[str, int]:
@@ -203,7 +213,8 @@ class Domain(HostOnly):
         for text, code in list(codes.items()):
             whole = text.removesuffix(".0")
             if whole.lstrip("-").isdigit():
-                codes.setdefault(whole if whole != text else f"{text}.0", code)
+                other = whole if whole != text else f"{text}.0"
+                codes.setdefault(other, code)
         if self._is_bool:
             codes = {alias: codes[text] for text in codes for alias in _BOOL_SPELLINGS[text]}
         return codes
@@ -359,7 +370,9 @@ class Domain(HostOnly):
                 if code != UNKNOWN:
                     allowed[code] = True
             return allowed
-        low, high, values = part.low, part.high, allowed[: len(self.values)]
+        low = part.low
+        high = part.high
+        values = allowed[: len(self.values)]
         if part.levels is not None and low is not None:
             values[:] = np.isin(self.values, list(part.levels))
         elif low is not None:
@@ -434,11 +447,12 @@ def bin_part(domain: Domain, at: int) -> Interval:
 def bin_codes(domain: Domain, at: int) -> tuple[int, int]:
     """Return the first code inside a declared bin, and the first one after it."""
     edges = domain.attribute.bins or ()
-    is_last = at + 2 == len(edges)
     first = np.searchsorted(domain.values, edges[at], side="left")
-    return int(first), int(
-        np.searchsorted(domain.values, edges[at + 1], side="right" if is_last else "left")
-    )
+    if at + 2 == len(edges):  # the last bin has its upper edge
+        after = np.searchsorted(domain.values, edges[at + 1], side="right")
+    else:
+        after = np.searchsorted(domain.values, edges[at + 1], side="left")
+    return int(first), int(after)
 
 
 def mix(codes: Codes) -> NDArray[np.uint64]:
@@ -454,7 +468,8 @@ class CodeIndex(HostOnly):
     def __init__(self, codes: Codes) -> None:
         keys = mix(codes)
         self._order = np.argsort(keys, kind="stable")
-        self._codes, self._keys = codes, keys[self._order]
+        self._codes = codes
+        self._keys = keys[self._order]
 
     def __len__(self) -> int:
         return len(self._codes)

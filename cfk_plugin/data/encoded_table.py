@@ -210,10 +210,8 @@ class Encoder(HostOnly):
             few = select(frame, self.schema.features, renumber=False).to_numpy(dtype=object)
             return self.read_values(few.T.tolist())
         raw = select(frame, self.schema.features)
-        codes, numbers = (
-            np.empty(raw.shape, dtype=np.int32, order="F"),
-            np.empty(raw.shape, order="F"),
-        )
+        codes = np.empty(raw.shape, dtype=np.int32, order="F")
+        numbers = np.empty(raw.shape, order="F")
         for j, domain in enumerate(self.columns):
             codes[:, j], numbers[:, j] = domain.encode(raw.iloc[:, j])
         return EncodedTable(self, raw, codes, numbers, odd)
@@ -223,7 +221,9 @@ class Encoder(HostOnly):
         marked as odd.
         """
         shape = len(values[0]), len(values)
-        codes, numbers, odd = np.empty(shape, np.int32, "F"), np.empty(shape, order="F"), None
+        codes = np.empty(shape, np.int32, "F")
+        numbers = np.empty(shape, order="F")
+        odd = None
         for j, domain in enumerate(self.columns):
             if checked and not all(map(_is_plain, values[j], repeat(domain))):
                 odd = np.zeros(shape, dtype=bool) if odd is None else odd
@@ -267,7 +267,9 @@ class EncodedTable(HostOnly):
 
     def column(self, j: int, at: NDArray[np.int64] | slice = slice(None)) -> Any:
         """Return an array of one feature, as in `frame`, at some positions."""
-        domain, codes, raw = self.encoder.columns[j], self.codes[:, j], self.raw
+        domain = self.encoder.columns[j]
+        codes = self.codes[:, j]
+        raw = self.raw
         if (codes >= 0).all():
             return domain.restore_array(codes[at])
         if isinstance(raw, list):
@@ -355,10 +357,8 @@ class EncodedTable(HostOnly):
 
     def joined(self, other: EncodedTable) -> EncodedTable:
         raw = [[*a, *b] for a, b in zip(self.values, other.values, strict=True)]
-        codes, numbers = (
-            np.vstack([self.codes, other.codes]),
-            np.vstack([self.numbers, other.numbers]),
-        )
+        codes = np.vstack([self.codes, other.codes])
+        numbers = np.vstack([self.numbers, other.numbers])
         return EncodedTable(self.encoder, raw, codes, numbers)
 
 

@@ -48,21 +48,23 @@ def faults(content: Any, form: str, names: Collection[str] = ()) -> list[Fault]:
     """
     known = {*_keys(), *names}
     # A schema with conditions can report the same fault several times.
-    found: dict[Fault, None] = {}
+    distinct: dict[Fault, None] = {}
     with quiet("the file cannot be compared with the JSON Schema", InputError):
         for error in islice(_validator(form).iter_errors(content), _MANY):
-            found[Fault(_named(error.absolute_path, known), _said(error))] = None
-    return list(found)
+            fault = Fault(_without_unknown_keys(error.absolute_path, known), _problem(error))
+            distinct[fault] = None
+    return list(distinct)
 
 
 @cache
 def schemas() -> Mapping[str, Mapping[str, Any]]:
     """Return every JSON Schema of the package by its name and version."""
-    found = {}
+    content_of_name = {}
     for file in (files("cfk_plugin") / "schemas").iterdir():
         if file.name.endswith(_SUFFIX):
-            found[file.name.removesuffix(_SUFFIX)] = json.loads(file.read_text("utf-8"))
-    return found
+            name = file.name.removesuffix(_SUFFIX)
+            content_of_name[name] = json.loads(file.read_text("utf-8"))
+    return content_of_name
 
 
 @cache
@@ -72,6 +74,7 @@ def _keys() -> frozenset[str]:
 
 
 def _keys_in(node: Any) -> Iterator[str]:
+    """Yield every key that a schema, or a part of one, names."""
     if isinstance(node, Mapping):
         properties = node.get("properties")
         if isinstance(properties, Mapping):
@@ -84,6 +87,7 @@ def _keys_in(node: Any) -> Iterator[str]:
 
 @cache
 def _validator(form: str) -> Any:
+    """Return a validator for a schema; jsonschema is only imported when a file is checked."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
@@ -102,35 +106,42 @@ def _validator(form: str) -> Any:
 
 
 def _is_number(_: Any, value: Any) -> bool:
-    """Say whether a value is a number that float64 can hold, and so neither NaN nor infinite."""
+    """Return True if a value is a number that float64 can hold: neither NaN nor infinite."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
-def _named(path: Sequence[Any], known: Collection[str]) -> tuple[int | str, ...]:
-    """Return a path in which no key is left that could be a value."""
+def _without_unknown_keys(path: Sequence[Any], known: Collection[str]) -> tuple[int | str, ...]:
+    """Return a path without keys that no format has: such a key could be a value of a row."""
     steps = []
     for step in path:
-        is_secret = isinstance(step, str) and step not in known
-        steps.append("(a name that is not known)" if is_secret else step)
+        if isinstance(step, str) and step not in known:
+            steps.append("(a name that is not known)")
+        else:
+            steps.append(step)
     return tuple(steps)
 
 
-def _said(error: Any) -> str:
-    """Say what was expected; the error's own message quotes the content."""
-    rule, expected = error.validator, error.validator_value
+def _problem(error: Any) -> str:
+    """Return what was expected; the own message of a jsonschema error quotes the content."""
+    rule = error.validator
     if rule in ("required", "dependentRequired"):
-        return _lacks(error)
+        return f"lacks {', '.join(_missing_keys(error))}"
     if rule == "type":
-        return f"is not of type {expected if isinstance(expected, str) else ' or '.join(expected)}"
+        expected = error.validator_value
+        types = [expected] if isinstance(expected, str) else expected
+        return f"is not of type {' or '.join(types)}"
     if rule in ("additionalProperties", "unevaluatedProperties"):
         return "has a key that the format does not know"
     if rule in ("enum", "const"):
         return "is none of the values that the format has for it"
-    return "has something twice" if rule == "uniqueItems" else "is not what the format allows"
+    if rule == "uniqueItems":
+        return "has something twice"
+    return "is not what the format allows"
 
 
-def _lacks(error: Any) -> str:
+def _missing_keys(error: Any) -> list[str]:
+    """Return the keys that an object needs and does not have."""
     needed = error.validator_value
     if error.validator == "dependentRequired":
         needed = [name for key in needed if key in error.instance for name in needed[key]]
-    return f"lacks {', '.join(name for name in needed if name not in error.instance)}"
+    return [name for name in needed if name not in error.instance]

@@ -19,6 +19,7 @@ from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, AskedModel, Predictions, Requirement
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import InputError, ModelError, PolicyError, counted
 
@@ -129,7 +130,7 @@ def requirement_of(
     PolicyError
         If later models are given where no catalogue is built, or another number than was sealed.
     """
-    if policy.guarantee != "catalogue":
+    if not promise_of(policy.guarantee).may_have_margin:
         if len(later) > 0:
             raise PolicyError(
                 'later= says which answers of a catalogue last, and needs guarantee="catalogue"'
@@ -250,6 +251,6 @@ def _check_later(model: LabelModel, goal: DesiredOutcome, rows: TrainingLabels) 
             "a model in later= does not have the classes of the model that is explained; train it"
             " on rows with every outcome"
         )
-    if rows.population.has_rows:
-        table = rows.population.rows(np.arange(min(_TRIED, rows.population.n_rows)))
+    table = rows.population.rows_to_try(_TRIED)
+    if table is not None:
         _checked_probabilities(model, table, model(table).astype(object))

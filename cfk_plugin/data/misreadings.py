@@ -1,8 +1,8 @@
 """Warnings about columns that are probably not what they were read as.
 
 `Schema.from_frame` reads text as categories. Numbers and days that a file holds as text are then
-compared for equality alone, and a label that was left in the table becomes a feature. Nothing
-fails; the explanations are just bad. So the person who declares the table is told.
+only compared for equality, and a label that was left in the table becomes a feature. Nothing
+fails; the explanations are just bad. So the person who declares the table is warned.
 
 The warnings name columns and quote no value. Whether there is one never depends on a single row: a
 large share of a column's distinct values decides.
@@ -101,7 +101,7 @@ def warn_of_misreadings(
     frame : DataFrame
         The rows that the schema was read from.
     role_of_feature : mapping of str to str
-        Roles of the features, without those of which the user said what kind they are.
+        Roles of the features, without the features whose kind the user has declared.
     target : str, optional
         The label column.
     """
@@ -180,7 +180,7 @@ def _numbers(name: str, values: list[str]) -> Misreading | None:
     n_odd = len(others) - len(words)
     if len(amounts) < _FEWEST_NUMBERS or len(words) > _MOST_WORDS:
         return None
-    if n_odd > max(1, _SHARE_OF_ODD * len(values)):  # one alone must not decide
+    if n_odd > max(1, _SHARE_OF_ODD * len(values)):  # a single value must not decide
         return None
     if _are_codes(name, amounts):
         return None
@@ -213,11 +213,11 @@ def _numbers(name: str, values: list[str]) -> Misreading | None:
 
 
 def _have_decimal_commas(amounts: list[str]) -> bool:
-    """Return True if the commas in these numbers are rather decimal than between thousands."""
+    """Return True if the commas in these numbers are decimal, and do not separate thousands."""
     n_with_comma = sum("," in value for value in amounts)
     n_decimal = sum(_DECIMAL_COMMA.fullmatch(value) is not None for value in amounts)
     n_of_thousands = sum(_COMMA_OF_THOUSANDS.fullmatch(value) is not None for value in amounts)
-    # One value alone must not decide.
+    # A single value must not decide.
     is_decimal = n_decimal > max(1, (1 - _SHARE) * n_with_comma)
     return is_decimal and n_decimal > n_of_thousands
 
@@ -228,7 +228,7 @@ def _is_amount(value: str) -> bool:
 
 
 def _are_codes(name: str, amounts: list[str]) -> bool:
-    """Return True for numbers that are rather codes, as of places and phones."""
+    """Return True for numbers that are more likely codes, such as those of places and phones."""
     words = {word.casefold() for word in _BETWEEN_WORDS.split(str(name))}
     if not words.isdisjoint(_NAMES_OF_CODES):
         return True
@@ -252,7 +252,7 @@ def _named_like_a_label(frame: pd.DataFrame, names: Iterable[str]) -> Iterator[M
 def _copies_of_label(
     frame: pd.DataFrame, names: Iterable[str], target: str
 ) -> Iterator[Misreading]:
-    """Yield the columns that say the label in other words."""
+    """Yield the columns that hold the label in another coding."""
     labels = frame[target]
     label_of_row, distinct_labels = pd.factorize(labels)
     for name in names:

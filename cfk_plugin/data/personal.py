@@ -1,6 +1,6 @@
-"""Columns that are about who a person is, found by their names.
+"""Columns that describe who a person is, found by their names.
 
-Nobody should be told to change these, even where a person can, as with age or marital status.
+No answer should ask a person to change these, even if it is possible, as with marital status.
 
 The list follows the protected characteristics of three laws, as far as columns of tables are named
 after them:
@@ -13,7 +13,7 @@ after them:
 * Equality Act 2010 of the United Kingdom, section 4: age, disability, gender reassignment, marriage
   and civil partnership, pregnancy and maternity, race, religion or belief, sex, sexual orientation.
 
-A name is only a hint. Somebody has to look at every proposal, and at every other column.
+A name is only a hint. The data holder has to check every proposal, and every other column.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 
 
 def personal_columns(names: Iterable[str]) -> list[str]:
-    """Return the names that say who a person is, such as sex or age, in the order given.
+    """Return the names that describe who a person is, such as sex or age, in the order given.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def personal_columns(names: Iterable[str]) -> list[str]:
 
 
 def age_columns(names: Iterable[str]) -> list[str]:
-    """Return the names that say how old a person is: these can change, but only in one direction.
+    """Return the names of columns with a person's age, which changes in only one direction.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _terms_in(name: str) -> set[str]:
     """Return the terms of the list that a name contains as whole words."""
     words = " ".join(word.lower() for word in _WORD.findall(str(name)))
     of_person = _AGE_OF_THING.sub(" ", words)
-    # The spaces at both ends make a term match whole words alone.
+    # The spaces at both ends make a term match whole words only.
     text = f" {of_person} "
     return {term for term in PERSONAL_TERMS if f" {term} " in text or f" {_plural(term)} " in text}
 
@@ -142,7 +142,7 @@ def _plural(noun: str) -> str:
 
 
 _THING = "|".join([*THINGS_WITH_AN_AGE, *map(_plural, THINGS_WITH_AN_AGE)])
-# After "age of", another word may follow that is who has the age: "age of loan applicant".
+# After "age of", a further word may name the person who has the age: "age of loan applicant".
 _AGE_OF_THING = re.compile(
     rf"\b(?:{_THING}) ages?\b|\bages? of (?:the )?(?:{_THING})(?: in)?(?: years| months| days)?$"
 )

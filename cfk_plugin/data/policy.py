@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.display import card, facts
+from cfk_plugin.data.promises import PROMISES, promise_of
 from cfk_plugin.errors import PolicyError, did_you_mean, require
 
 T = TypeVar("T")
@@ -48,11 +49,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 """
 
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "lookup": ("inversion", "model filter", "query steering", "intersection"),
-        "reciprocal": ("model filter", "query steering", "intersection after a change"),
-        "catalogue": ("intersection after a change",),
-    }
+    {guarantee: promise.not_stopped for guarantee, promise in PROMISES.items()}
 )
 """For each guarantee, the attacks that it does not stop, whatever else the policy says.
 
@@ -65,80 +62,68 @@ MIN_LIFT = 1.5
 """Values that are at most this many times as frequent in a region as in the population pass
 `PrivacyPolicy.alpha`.
 """
-_HELD: Mapping[str, str] = {
-    "lookup": (
-        "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with"
-        " fewer"
-    ),
-    "reciprocal": (
-        "At least {} are mapped to each region, even if somebody reruns the protection for"
-        " everybody"
-    ),
-    "catalogue": (
-        "At least {} are left for whoever reruns the protection and asks the model about everybody"
-    ),
-}
 
 
 def promised(settings: Mapping[str, Any]) -> frozenset[str]:
     """Return the counts of people that a policy's settings promise not to be below k."""
     guarantee = settings.get("guarantee")
-    found = ["k"] + ["k_effective"] * (guarantee in ("reciprocal", "catalogue"))
-    if guarantee == "catalogue":
-        found += ["k_desired", "k_consistent"]
-    return frozenset(found)
+    if not isinstance(guarantee, str) or guarantee not in PROMISES:
+        return frozenset({"k"})
+    return promise_of(guarantee).promised_counts
 
 
 def _refuses_unknown_settings(policy: type[T]) -> type[T]:
-    """Make a dataclass name the setting that an unknown one is probably misspelt from.
+    """Decorate a dataclass so that an unknown setting raises a `PolicyError`.
 
-    Python's own error says only that the name is unknown.
+    The error lists the settings that there are, and suggests the one that was probably meant.
+    Python's own `TypeError` would say only that the name is unknown.
     """
-    assign: Callable[..., None] = policy.__init__
+    init_of_dataclass: Callable[..., None] = policy.__init__
     names = list(inspect.signature(policy).parameters)
 
-    @wraps(assign)
-    def checked(self: T, /, *args: Any, **settings: Any) -> None:
+    @wraps(init_of_dataclass)
+    def init_with_known_names(self: T, /, *args: Any, **settings: Any) -> None:
         unknown = [name for name in settings if name not in names]
         if unknown:
             raise PolicyError(
                 f"a policy has no setting {', '.join(unknown)}; known: {', '.join(names)}"
                 f"{did_you_mean(unknown, names)}"
             )
-        assign(self, *args, **settings)
+        init_of_dataclass(self, *args, **settings)
 
-    policy.__init__ = checked  # type: ignore[method-assign,assignment]
+    policy.__init__ = init_with_known_names  # type: ignore[method-assign,assignment]
     return policy
 
 
 @_refuses_unknown_settings
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
-    """The rules that a released explanation has to meet; checked again after protection, by other
-    code.
+    """The rules that a released explanation has to meet.
 
-    Every policy protects against an adversary who knows everybody's quasi-identifiers and links a
-    released region to people. Against whom else k holds is its guarantee; `NOT_STOPPED` lists what
-    that does not stop. See the page "Choose a policy".
+    They are checked again after protection, by other code. Every policy protects against an
+    adversary who knows the quasi-identifiers of all people and links a released region to people.
+    The guarantee decides against which other adversaries k holds; `NOT_STOPPED` lists the attacks
+    that it does not stop. See the page "Choose a policy".
 
     Parameters
     ----------
     k : int, least number of people whose quasi-identifiers fit a released region (at least 2)
     guarantee : {"catalogue", "reciprocal", "lookup"}
-        "lookup": k people are in the region (the paper's definition); rerunning the algorithm for
-        each of them often leaves fewer, at times one. "reciprocal": k people are mapped to the
-        region, so that rerunning leaves k, of whom only one may have the desired outcome.
-        "catalogue": also, these people have the outcome, and private values are
-        released only where the model is consistent with k of them, so that asking it about
-        everybody leaves k; what is released comes from a fixed catalogue, near the counterfactual
-        or the query, and is true for the person who asks. It needs rows and a model at fit.
-        "reciprocal" keeps the explainer's own private values.
+        "lookup": k people are in the region (the paper's definition); an adversary who reruns the
+        algorithm for each of them is often left with fewer people, at times with one. "reciprocal":
+        k people are mapped to the region, so that a rerun leaves k, of whom only one may have the
+        desired outcome; the explainer's own private values are released. "catalogue": in addition,
+        these people have the outcome, and private values are released only where the model is
+        consistent with k of them, so that k are left even if the model is asked about all people.
+        Explanations come from a fixed catalogue, near the counterfactual or the query, and are true
+        for the person who asks. This needs rows and a model at fit.
     objective : {"pureness", "ncp"}
-        What is optimised: pureness, then NCP (the paper's order); or NCP, then pureness.
+        The quantity that is optimised: pureness, then NCP (the paper's order); or NCP, then
+        pureness.
     min_pureness, max_ncp : float in [0, 1], optional
-        Explanations that are less pure (lower end of the interval, where sampled) or lose more are
-        withheld. Without a `min_pureness` the floor is 0.8 for a catalogue, 0.5 for "reciprocal"
-        and none for "lookup" (`least_pureness`); 0 takes it away.
+        Explanations that are less pure (if sampled, by the lower end of the interval) or lose more
+        information are withheld. Without a `min_pureness` the floor is 0.8 for a catalogue and 0.5
+        for "reciprocal"; "lookup" has none (`least_pureness`). 0 removes the floor.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
@@ -151,28 +136,30 @@ class PrivacyPolicy:
     private_values : {"shared", "exact", "bins"}, optional
         "shared": a catalogue offers centers of crowds of at least k people. Each of its private
         values, and all of an entry together, are held by at least k people of the population, or by
-        no one. Such numbers of no one are points of a grid: multiples of 1, 2 or 5 times a power of
-        ten. The private values of an answer are those of the catalogue, the query's own, or between
-        them, and numbers may be rounded away from the query's (`KAnonymizer`). They are not
-        compared with rows again, as this would disclose who is in the population. An explainer's
-        own stay only if its adapter declares that no answer depends on a single row. "exact":
-        private values are released as they are, and those of a catalogue's entry are one person's;
-        whoever knows them can link the entry to the person. "bins": the same, with numbers that
-        have declared bins released as their bin. None: "shared" for a catalogue, "exact" for other
-        guarantees; the policy then holds that value.
+        none. Numbers that no person holds are points of a grid: multiples of 1, 2 or 5 times a
+        power of ten. The private values of an answer are those of the catalogue, those of the
+        query, or values between them; numbers may be rounded away from the query's (`KAnonymizer`).
+        They are not compared with rows again, as this would disclose who is in the population. An
+        explainer's own private values are kept only if its adapter declares that no answer depends
+        on a single row. "exact": private values are released as they are, and those of a
+        catalogue's entry are one person's; an adversary who knows them can link the entry to the
+        person. "bins": like "exact", but numbers that have declared bins are released as their bin.
+        None: "shared" for a catalogue, "exact" for other guarantees; the policy then holds that
+        value.
     rare_values : {"release", "withhold"}
         Whether a value (or bin) of a private attribute is withheld when fewer than k people of the
         population hold it.
     alpha : float in [0, 1], optional
-        (alpha, k)-homogeneity: largest share of the people in the region who may hold what is
-        released of a private attribute (a number: within 5 % of its range). A value that is at
-        most 1.5 times (`MIN_LIFT`) as frequent there as in the population says little about the
-        region, and passes. Where a value fails, the bin is released if one is declared and passes;
-        else the attribute is withheld. None: not checked.
+        (alpha, k)-homogeneity: the largest share of the people in the region who may hold the
+        released value of a private attribute (a number: within 5 % of its range). A value that is
+        at most 1.5 times (`MIN_LIFT`) as frequent there as in the population discloses little about
+        the region, and passes. If a value fails, its bin is released if one is declared and passes;
+        otherwise the attribute is withheld. None: not checked.
     move_towards_query : bool, optional
         Whether answers from a catalogue are moved nearer to the query: private values become the
         query's own, or come closer, while the outcome stays the same wherever the entry has it.
-        None: only where private values leave unchanged (without bins, `rare_values` and `alpha`).
+        None: only if private values are released unchanged (without bins, `rare_values` and
+        `alpha`).
     margin : "auto" or float, at least 0 and below 1
         How sure the model must be of a catalogue's answers, so that they are still true after it is
         trained again. The probability of the desired outcome must be at least
@@ -214,41 +201,43 @@ class PrivacyPolicy:
 
     def __post_init__(self) -> None:
         plain_settings(self)
-        if self.private_values is None:
-            resolved = "shared" if self.guarantee == "catalogue" else "exact"
-            object.__setattr__(self, "private_values", resolved)
-        for name, least in (("k", 2), ("l", 1)):
-            value = getattr(self, name)
-            if (value is not None or name == "k") and (
-                not isinstance(value, int) or isinstance(value, bool) or value < least
-            ):
-                raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
+        _check_whole_number("k", self.k, least=2)
+        if self.l is not None:
+            _check_whole_number("l", self.l, least=1)
         if self.move_towards_query is not None and not isinstance(self.move_towards_query, bool):
             raise PolicyError(
                 "move_towards_query must be one of None, True, False; got"
                 f" {self.move_towards_query!r}"
             )
         for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
+            value = getattr(self, name)
+            if name == "private_values" and value is None:
+                continue  # the guarantee decides, below
+            if value not in choices:
                 raise PolicyError(
                     f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}"
                     f"{did_you_mean([value], choices)}"
                 )
+        if self.private_values is None:
+            may_share = promise_of(self.guarantee).may_share_private_values
+            default = "shared" if may_share else "exact"
+            object.__setattr__(self, "private_values", default)
         self._check_guarantee()
         self._check_shares()
         self._check_margin()
 
     def _check_margin(self) -> None:
         margin = self.margin
+        may_have_margin = promise_of(self.guarantee).may_have_margin
         if margin == "auto":
-            if self.guarantee != "catalogue":
+            if not may_have_margin:
                 object.__setattr__(self, "margin", 0.0)
             return
         if not _is_number(margin) or not 0 <= margin < 1:
             raise PolicyError(
                 f'margin must be "auto" or a number from 0 to below 1, got {margin!r}'
             )
-        if margin > 0 and self.guarantee != "catalogue":
+        if margin > 0 and not may_have_margin:
             raise PolicyError(
                 "the answers of a catalogue have a margin, and other guarantees have none; leave"
                 ' margin out, or write guarantee="catalogue"'
@@ -266,7 +255,8 @@ class PrivacyPolicy:
             object.__setattr__(self, name, float(value))
 
     def _check_guarantee(self) -> None:
-        if self.private_values == "shared" and self.guarantee != "catalogue":
+        may_share = promise_of(self.guarantee).may_share_private_values
+        if self.private_values == "shared" and not may_share:
             raise PolicyError(
                 'private_values="shared" says what a catalogue offers, and needs'
                 ' guarantee="catalogue"; others release the counterfactual\'s own private values:'
@@ -280,8 +270,9 @@ class PrivacyPolicy:
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> PrivacyPolicy:
-        """Return a named policy: "paper", "cms-11" and "ema-0070" are from published sources, "k20"
-        is our own choice.
+        """Return a named policy.
+
+        "paper", "cms-11" and "ema-0070" are from published sources; "k20" is our own choice.
 
         Parameters
         ----------
@@ -320,7 +311,7 @@ class PrivacyPolicy:
     @cached_property
     def counts_eligible(self) -> bool:
         """Whether only people with the desired predicted outcome count among the k."""
-        return self.guarantee == "catalogue"
+        return promise_of(self.guarantee).counts_only_eligible
 
     @cached_property
     def least_pureness(self) -> float:
@@ -329,13 +320,13 @@ class PrivacyPolicy:
         """
         if self.min_pureness is not None:
             return self.min_pureness
-        return _FLOORS[self.guarantee]
+        return promise_of(self.guarantee).default_least_pureness
 
     @property
     def promise(self) -> str:
         """What holds of every region, in words without the last full stop."""
         counted = " with the desired predicted outcome" if self.counts_eligible else ""
-        return _HELD[self.guarantee].format(f"{self.k} people{counted}")
+        return promise_of(self.guarantee).statement.format(f"{self.k} people{counted}")
 
     @cached_property
     def not_stopped(self) -> tuple[str, ...]:
@@ -345,7 +336,7 @@ class PrivacyPolicy:
         Where the search for an answer starts at an explainer's counterfactual, `STEERING` is one
         more.
         """
-        found = NOT_STOPPED[self.guarantee]
+        found = promise_of(self.guarantee).not_stopped
         if self.private_values == "shared":
             return found
         return (*found, PRIVATE_LINKAGE)
@@ -375,10 +366,10 @@ class PrivacyPolicy:
         """Whether answers from a catalogue are moved: `move_towards_query`, or what goes with the
         rest.
         """
+        if not promise_of(self.guarantee).may_move_towards_query:
+            return False
         as_they_are = all(getattr(self, name) in plain for name, plain in _PLAIN.items())
-        return (
-            self.guarantee == "catalogue" and as_they_are and self.move_towards_query is not False
-        )
+        return as_they_are and self.move_towards_query is not False
 
     @cached_property
     def sha256(self) -> str:
@@ -392,10 +383,6 @@ class PrivacyPolicy:
 _PLAIN: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
     {"private_values": ("exact", "shared"), "rare_values": ("release",), "alpha": (None,)}
 )
-
-# What a region says should hold for most of its cells. A lookup one at least holds for its own
-# counterfactual.
-_FLOORS: Mapping[GuaranteeName, float] = {"catalogue": 0.8, "reciprocal": 0.5, "lookup": 0.0}
 
 _CHOICES = {
     name: get_args(kind)
@@ -429,6 +416,11 @@ def policy_or(policy: object, default: PrivacyPolicy | None = None) -> PrivacyPo
         "write PrivacyPolicy(k=10), or with other settings",
         PolicyError,
     )
+
+
+def _check_whole_number(name: str, value: object, *, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
 
 
 def _is_number(value: object) -> bool:

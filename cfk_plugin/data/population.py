@@ -7,7 +7,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,15 @@ from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
 from cfk_plugin.data.encoded_table import Encoder, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region, to_text
-from cfk_plugin.data.rows import RowsOnCluster, RowStore, collapse, one_row_each
+from cfk_plugin.data.rows import (
+    RowsHere,
+    RowsOnCluster,
+    RowStore,
+    SealedCatalogue,
+    SealedCells,
+    collapse,
+    one_row_each,
+)
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
 from cfk_plugin.data.values import as_pandas, load_pyarrow, unreadable
@@ -41,7 +49,8 @@ def check_columns(found: list[str], schema: Schema) -> None:
     if len(set(found)) != len(found):
         raise PopulationError("the table has duplicate columns")
     needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
-    if lost := [name for name in needed if name not in found]:
+    lost = [name for name in needed if name not in found]
+    if lost:
         raise PopulationError(
             f"missing columns: {lost}{rename_hint(lost, found, needed)}; the table needs all that"
             " the schema names"
@@ -88,7 +97,7 @@ class RiskProfile:
         )
 
 
-_NOBODYS_PLACE = (
+_NO_CELLS = (
     "a sealed catalogue does not say who is where; ask the population that it was sealed from"
 )
 _SHOWN_K = 5, 10, 20
@@ -111,7 +120,8 @@ class Population(HostOnly):
     # of the distinct combinations, shape (n_cells, n_quasi_identifiers), as in
     # `schema.quasi_identifiers`
     cells: Codes
-    # rows of each cell; with a subject key, people, each counted at the first of their cells only
+    # shape (n_cells,); rows of each cell; with a subject key, people, each counted at the first of
+    # their cells only
     cell_people: Rows
     n_rows: int  # training rows; people, where there are no rows
     n_people: int  # distinct people; rows, without a subject key
@@ -141,46 +151,57 @@ class Population(HostOnly):
         cell_people: Rows,
         rows: RowStore,
         key: bytes,
-        **known: Any,
+        *,
+        n_people: int | None = None,
+        policy: PrivacyPolicy | None = None,
+        sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+        sealed_facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         for array in (cells, cell_people, rows.cell_of_row):
             array.setflags(write=False)
         for domain in encoder.columns:
             domain.values.setflags(write=False)
             domain.originals.setflags(write=False)
-        vars(self).update(encoder=encoder, schema=encoder.schema, domains=encoder.domains)
-        vars(self).update(
-            cells=cells, cell_people=cell_people, n_people=int(cell_people.sum()), n_rows=len(rows)
-        )
-        vars(self).update(known)
-        vars(self).update(
-            has_rows=rows.has_table, is_sealed=not (rows.has_table or rows.is_divisible)
-        )
-        vars(self).update(has_several_rows=rows.subjects is not None, has_cells=bool(len(cells)))
-        vars(self).update(_rows=rows, _cell_of_row=rows.cell_of_row, _key=key)
+        self.encoder = encoder
+        self.schema = encoder.schema
+        self.domains = encoder.domains
+        self.cells = cells
+        self.cell_people = cell_people
+        self.n_people = int(cell_people.sum()) if n_people is None else n_people
+        self.n_rows = len(rows)
+        self.has_rows = rows.is_here
+        self.has_several_rows = rows.subjects is not None
+        self.is_sealed = rows.is_sealed
+        self.has_cells = rows.knows_cells
+        self.policy = policy
+        self.sealed_arrays = sealed_arrays
+        self.sealed_facts = sealed_facts
+        self._rows = rows
+        self._cell_of_row = rows.cell_of_row
+        self._key = key
+        self._is_complete = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_is_complete" in vars(self):
+            raise AttributeError("a Population cannot be changed; build another one")
+        super().__setattr__(name, value)
 
     def _counts(self) -> str:
-        if "_uncounted" in vars(self):
-            return "not counted"
         return f"{self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells"
 
     def _repr_html_(self) -> str:
-        """Return counts, and whole percent of the people; nothing where what is declared cannot be
-        counted.
-        """
-        if "_uncounted" in vars(self):
-            return card("Population", repr(self))
+        """Return counts, and whole percent of the people."""
+        n_rows = self.n_rows_here
         sizes = {
             "people": f"{self.n_people:,}",
-            "rows": f"{self.n_rows:,}" if self.has_rows else "not here",
+            "rows": "not here" if n_rows is None else f"{n_rows:,}",
         }
         if self.has_cells:
-            risk = {k: self.risk_profile(k) for k in _SHOWN_K}
-            sizes |= {"different combinations of quasi-identifiers": f"{len(self.cells):,}"}
-            sizes |= {"alone with theirs": share(risk[_SHOWN_K[0]].unique)}
-            sizes |= {
-                f"with fewer than {k - 1} others": share(each.below_k) for k, each in risk.items()
-            }
+            risks = {k: self.risk_profile(k) for k in _SHOWN_K}
+            sizes["different combinations of quasi-identifiers"] = f"{len(self.cells):,}"
+            sizes["alone with theirs"] = share(risks[_SHOWN_K[0]].unique)
+            for k, risk in risks.items():
+                sizes[f"with fewer than {k - 1} others"] = share(risk.below_k)
         known = [a for a in self.schema.attributes if a.name in self.schema.features]
         columns = table(("column", "role", "kind"), [(a.name, a.role, a.kind) for a in known])
         return card(
@@ -189,17 +210,6 @@ class Population(HostOnly):
             columns,
             note="Shares are of the people, before any protection.",
         )
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Population cannot be changed; build another one")
-
-    def __getattr__(self, name: str) -> Any:
-        """Refuse whatever needs counts where an undeclared value keeps the table from being
-        counted.
-        """
-        if name.startswith("__") or "_uncounted" not in vars(self):
-            raise AttributeError(name)
-        raise PopulationError(vars(self)["_uncounted"])
 
     @classmethod
     def from_frame(
@@ -212,18 +222,27 @@ class Population(HostOnly):
         frame : DataFrame of the training rows, with every feature and the subject key of the schema
         schema : Schema
         key : bytes, optional
-            Key of the fingerprint and of the order in which people are given to other groups
-            (HMAC); default: the environment variable ``CFK_KEY``. Without a key, fingerprints are
-            comparable within this process only, and the order follows from the table itself, the
-            same in every process.
+            Key (HMAC) of the fingerprint, and of the order in which the people of a large
+            equivalence class are distributed to groups; default: the environment variable
+            ``CFK_KEY``. Without a key, fingerprints are comparable within this process only, and
+            the order follows from the table itself, the same in every process.
+
+        Returns
+        -------
+        Population
+            Identifiers are dropped. Equal quasi-identifiers are counted as one equivalence class.
 
         Raises
         ------
         PopulationError
-            If columns are missing, or hold values that the schema does not allow. Where the domain
-            of every feature is declared, this would reveal the one person with such a value:
-            differential privacy leaves the row out, and only what counts people raises, when it is
-            asked.
+            If columns are missing, or hold values that the schema does not allow.
+
+        Notes
+        -----
+        If the schema declares the domain of every feature (``Schema.is_public``), a value that it
+        does not allow raises no error here: the error would disclose that some person has such a
+        value. Differential privacy leaves that person's row out. Whatever counts people raises the
+        error when it is first used.
         """
         _check_schema(schema)
         frame = as_pandas(frame)
@@ -231,7 +250,8 @@ class Population(HostOnly):
             raise PopulationError(_NO_ROWS)
         check_columns(list(frame.columns), schema)
         kept = [c for c in (*schema.features, *schema.names("target")) if c in frame.columns]
-        table, key = frame[kept].reset_index(drop=True), configured_key(key)
+        table = frame[kept].reset_index(drop=True)
+        key = configured_key(key)
         subjects, subject_keys = _subjects_of(frame, schema)
         if not schema.is_public:
             with doing("reading the table"):
@@ -245,12 +265,8 @@ class Population(HostOnly):
                 return cls._counted(table, schema, subjects, key, subject_keys)
         except PopulationError as error:
             refusal = str(error)
-        self = cls.__new__(cls)
-        rows = RowStore(np.empty(0, dtype=np.int64), subjects, table)
-        vars(self).update(
-            schema=schema, has_rows=True, is_sealed=False, _rows=rows, _key=key, _uncounted=refusal
-        )
-        return self
+        no_cells = np.empty(0, dtype=np.int64)
+        return _UncountedPopulation(schema, RowsHere(table, no_cells, subjects), key, refusal)
 
     @classmethod
     def _counted(
@@ -261,20 +277,21 @@ class Population(HostOnly):
         key: bytes,
         subject_keys: NDArray[np.object_] | None,
     ) -> Population:
+        """Count the people of each cell of a table; `subjects` and `subject_keys` are those of
+        `_subjects_of`.
+        """
         if table.empty:
             raise PopulationError(_NO_ROWS)
         if subjects is not None and (subjects < 0).any():
             raise PopulationError(
                 f"subject key {schema.subject!r} has missing values; every row needs its person"
             )
-        encoder = Encoder(
-            schema, {name: Domain.of(table[name], schema[name]) for name in schema.features}
-        )
+        domains = {name: Domain.of(table[name], schema[name]) for name in schema.features}
+        encoder = Encoder(schema, domains)
         cells, cell_of_row = collapse(encoder, table)
-        people = np.bincount(
-            cell_of_row[one_row_each(cell_of_row, subjects)], minlength=len(cells)
-        ).astype(np.int64)
-        rows = RowStore(cell_of_row, subjects, table, subject_keys)
+        counted_cells = cell_of_row[one_row_each(cell_of_row, subjects)]
+        people = np.bincount(counted_cells, minlength=len(cells)).astype(np.int64)
+        rows = RowsHere(table, cell_of_row, subjects, subject_keys)
         return cls(encoder, cells, people, rows, key)
 
     @classmethod
@@ -358,15 +375,18 @@ class Population(HostOnly):
         BundleError
             If the file cannot be written.
         """
+        private = {} if entries is None else entries
         own = to_plain(
             self.schema,
-            {**self.domains, **(entries or {})},
-            (*self.schema.quasi_identifiers, *(entries or ())),
+            {**self.domains, **private},
+            (*self.schema.quasi_identifiers, *private),
         )
-        own |= {"fingerprint": self.fingerprint, "order_key": None}
+        own["fingerprint"] = self.fingerprint
+        own["order_key"] = None
         counts: dict[str, NDArray[Any]] = {}
         if entries is None:
-            own["order_key"] = None if self._key else self._order_key.hex()
+            if not self._key:
+                own["order_key"] = self._order_key.hex()
             counts = {"cells": self.cells, "people": self.cell_people}
         else:
             own["n_people"] = self.n_people
@@ -388,27 +408,33 @@ class Population(HostOnly):
             If it is no bundle, was changed after it was sealed, or needs another key or a newer
             version.
         """
-        found = configured_key(key)
-        facts, arrays = read_bundle(path, found)
+        key = configured_key(key)
+        facts, arrays = read_bundle(path, key)
         own = facts.pop("population")
+        settings = facts.pop("policy", None)
+        policy = None if settings is None else PrivacyPolicy(**settings)
         schema, domains = from_plain(own)
-        policy, people = (
-            facts.pop("policy", None),
-            arrays.get("people", np.empty(0, dtype=np.int64)),
-        )
-        cells = arrays.get("cells", np.empty((0, len(schema.quasi_identifiers)), dtype=np.int32))
-        known: dict[str, Any] = {
-            "fingerprint": own["fingerprint"],
-            "sealed_arrays": arrays,
-            "sealed_facts": facts,
-        }
-        known["policy"] = None if policy is None else PrivacyPolicy(**policy)
+        order_key = None if own["order_key"] is None else bytes.fromhex(own["order_key"])
+        rows: SealedCells
         if "n_people" in own:
-            known["n_people"] = own["n_people"]
-        if own["order_key"] is not None:
-            known["_order_key"] = bytes.fromhex(own["order_key"])
-        rows = RowStore(np.repeat(np.arange(len(people)), people))
-        return cls(Encoder(schema, domains), cells, people, rows, found, **known)
+            rows = SealedCatalogue(own["fingerprint"], order_key)
+            cells = np.empty((0, len(schema.quasi_identifiers)), dtype=np.int32)
+            people = np.empty(0, dtype=np.int64)
+        else:
+            cells = arrays["cells"]
+            people = arrays["people"]
+            rows = SealedCells(people, own["fingerprint"], order_key)
+        return cls(
+            Encoder(schema, domains),
+            cells,
+            people,
+            rows,
+            key,
+            n_people=own.get("n_people"),
+            policy=policy,
+            sealed_arrays=arrays,
+            sealed_facts=facts,
+        )
 
     @property
     def settings(self) -> Mapping[str, Any] | None:
@@ -422,6 +448,49 @@ class Population(HostOnly):
         is.
         """
         return bool(self._key)
+
+    # What is refused where rows or cells are not known
+
+    def require_rows(self, refusal: Exception) -> None:
+        """Raise the refusal unless training rows are in this process."""
+        if not self.has_rows:
+            raise refusal
+
+    def require_cells(self, refusal: Exception) -> None:
+        """Raise the refusal if the population was opened from a sealed catalogue.
+
+        Such a population has regions in the place of cells, so nobody knows where a person is.
+        """
+        if not self.has_cells:
+            raise refusal
+
+    def require_sealed_catalogue(self, refusal: Exception) -> None:
+        """Raise the refusal unless the population was opened from a sealed catalogue."""
+        if self.has_cells:
+            raise refusal
+
+    def check_policy(
+        self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
+    ) -> None:
+        """Raise `PolicyError` if the policy needs values or predictions that are not here.
+
+        The other arguments say what its guarantee needs; see `RowStore.check_policy`.
+        """
+        self._rows.check_policy(
+            policy,
+            counts_rows_per_call=counts_rows_per_call,
+            needs_private_values=needs_private_values,
+        )
+
+    @property
+    def n_rows_here(self) -> int | None:
+        """Number of training rows in this process; None where they are elsewhere."""
+        return self.n_rows if self.has_rows else None
+
+    @property
+    def counted_attributes(self) -> tuple[str, ...]:
+        """Names of the attributes of which it is known how many people have each value."""
+        return self.schema.quasi_identifiers if self.has_cells else ()
 
     # Rows: host code only, never released or logged
 
@@ -438,6 +507,14 @@ class Population(HostOnly):
         """Return a copy of one column."""
         return self._rows.table[name].copy()
 
+    def columns_here(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return those of the columns whose values are in this process."""
+        return self._rows.columns_here(names)
+
+    def rows_to_try(self, most: int) -> pd.DataFrame | None:
+        """Return a copy of the first rows, on which a model can be tried; None without rows."""
+        return self._rows.rows_to_try(most)
+
     def map_rows(
         self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str
     ) -> pd.DataFrame:
@@ -453,20 +530,17 @@ class Population(HostOnly):
         """Codes of every feature of every row, shape (n_rows, n_features), stored by column."""
         codes = np.empty((self.n_rows, len(self.schema.features)), dtype=np.int32, order="F")
         codes[:, self.schema.quasi_positions] = self.cells[self._cell_of_row]
-        for j, (name, domain) in enumerate(
-            zip(self.schema.features, self.encoder.columns, strict=True)
-        ):
+        for j, name in enumerate(self.schema.features):
             if name in self.schema.private:
-                codes[:, j] = domain.encode(self._rows.table[name])[0]
+                codes[:, j] = self.domains[name].encode(self._rows.table[name])[0]
         codes.setflags(write=False)
         return codes
 
     # Who is where
 
     def cells_inside(self, region: Region) -> NDArray[np.bool_]:
-        """Say for every cell whether it is inside a region."""
-        if not self.has_cells:
-            raise PopulationError(_NOBODYS_PLACE)
+        """Return a mask of shape (n_cells,): which cells are inside a region."""
+        self.require_cells(PopulationError(_NO_CELLS))
         inside = np.ones(len(self.cells), dtype=bool)
         for j, name in enumerate(self.schema.quasi_identifiers):
             inside &= self.domains[name].inside(region.parts[name])[self.cells[:, j]]
@@ -477,13 +551,18 @@ class Population(HostOnly):
         cells = np.flatnonzero(self.cells_inside(region))
         order, start = self._rows_by_cell
         sizes = start[cells + 1] - start[cells]
-        places = np.arange(sizes.sum()) + np.repeat(start[cells] - (sizes.cumsum() - sizes), sizes)
+        first_of_cell = sizes.cumsum() - sizes  # where the rows of each cell begin in the result
+        places = np.arange(sizes.sum()) + np.repeat(start[cells] - first_of_cell, sizes)
         return np.sort(order[places])
 
     @cached_property
     def _rows_by_cell(self) -> tuple[Rows, Rows]:
+        """The rows in the order of their cells, shape (n_rows,), and where each cell begins in
+        them, shape (n_cells + 1,).
+        """
         order = np.argsort(self._cell_of_row, kind="stable")
-        return order, np.searchsorted(self._cell_of_row[order], np.arange(len(self.cells) + 1))
+        start = np.searchsorted(self._cell_of_row[order], np.arange(len(self.cells) + 1))
+        return order, start
 
     def count(self, region: Region) -> int:
         """Return the number of distinct people inside a region."""
@@ -494,11 +573,13 @@ class Population(HostOnly):
     def people(self, rows: Rows) -> int:
         """Return the number of distinct people behind rows."""
         subjects = self._rows.subjects
-        return len(rows) if subjects is None else len(np.unique(subjects[rows]))
+        if subjects is None:
+            return len(rows)
+        return len(np.unique(subjects[rows]))
 
     def people_of(self, rows: Rows, flags: NDArray[np.bool_]) -> list[int]:
-        """Count `people` in several selections of some rows; ``flags`` has shape (selections,
-        rows).
+        """Count `people` in several selections of some rows; ``flags`` has shape (n_selections,
+        n_rows).
         """
         if self._rows.subjects is None:
             return list(flags.sum(axis=1).tolist())
@@ -527,11 +608,10 @@ class Population(HostOnly):
     def first_rows(self, rows: Rows) -> Rows:
         """Return, of some rows, the places where a person occurs for the first time."""
         subjects = self._rows.subjects
-        return (
-            np.arange(len(rows))
-            if subjects is None
-            else np.unique(subjects[rows], return_index=True)[1]
-        )
+        if subjects is None:
+            return np.arange(len(rows))
+        _, first = np.unique(subjects[rows], return_index=True)
+        return first
 
     def subject_keys(self, rows: Rows) -> list[object] | None:
         """Return the subject key of each row; None where each row is a person."""
@@ -542,24 +622,27 @@ class Population(HostOnly):
     @cached_property
     def number_among_equal(self) -> Rows:
         """The number of each row among the rows with equal features, from 0; shape (n_rows,)."""
-        line = np.lexsort(self.codes.T)
-        is_first = np.ones(len(line), dtype=bool)
-        is_first[1:] = (self.codes[line[1:]] != self.codes[line[:-1]]).any(axis=1)
+        order = np.lexsort(self.codes.T)
+        is_first = np.ones(len(order), dtype=bool)
+        is_first[1:] = (self.codes[order[1:]] != self.codes[order[:-1]]).any(axis=1)
         start = np.flatnonzero(is_first)
-        size = np.diff(np.append(start, len(line)))
-        numbers = np.empty(len(line), dtype=np.int64)
-        numbers[line] = np.arange(len(line)) - np.repeat(start, size)
+        size = np.diff(np.append(start, len(order)))
+        numbers = np.empty(len(order), dtype=np.int64)
+        numbers[order] = np.arange(len(order)) - np.repeat(start, size)
         return numbers
 
     def limited_rows(self, most: int) -> Rows:
-        """Return, in order, at most so many rows of each person, the first ones; none without a
-        subject key.
+        """Return the first rows of each person, at most so many, in the order of the table.
+
+        Without a subject key all rows are returned, as each is another person's.
         """
         subjects = self._rows.subjects
         if subjects is None:
             return np.arange(len(self._rows.table))
         rows = np.flatnonzero(subjects >= 0)
-        return rows[pd.Series(subjects[rows]).groupby(subjects[rows]).cumcount().to_numpy() < most]
+        person = subjects[rows]
+        n_earlier = pd.Series(person).groupby(person).cumcount().to_numpy()
+        return rows[n_earlier < most]
 
     @property
     def counted_rows(self) -> Rows:
@@ -568,22 +651,31 @@ class Population(HostOnly):
 
     def smallest_classes(self) -> Rows:
         """Return, for every person, the number of people in the smallest class that they are in."""
-        cell_of_row, subjects = self._cell_of_row, self._rows.subjects
+        cell_of_row = self._cell_of_row
+        subjects = self._rows.subjects
         if subjects is None:
             return np.asarray(np.bincount(cell_of_row)[cell_of_row], dtype=np.int64)
         pairs = np.sort(subjects * len(self.cells) + cell_of_row)
-        # once in each class
-        person, cell = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(self.cells))
-        first = np.flatnonzero(np.diff(person, prepend=-1))
-        return np.asarray(np.minimum.reduceat(np.bincount(cell)[cell], first), dtype=np.int64)
+        # each person counts once in each of their cells
+        distinct_pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+        person, cell = np.divmod(distinct_pairs, len(self.cells))
+        first_of_person = np.flatnonzero(np.diff(person, prepend=-1))
+        people_of_cell = np.bincount(cell)
+        smallest = np.minimum.reduceat(people_of_cell[cell], first_of_person)
+        return np.asarray(smallest, dtype=np.int64)
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
         """Return the share of people who are unique, and the share in a class of fewer than k."""
-        if not self.has_cells:
-            raise PopulationError(_NOBODYS_PLACE)
-        smallest, k = self.smallest_classes(), whole_number("k", k)
-        unique, below_k = float(np.mean(smallest == 1)), float(np.mean(smallest < k))
-        return RiskProfile(unique, below_k, k, len(smallest), int(self._cell_of_row.max()) + 1)
+        self.require_cells(PopulationError(_NO_CELLS))
+        smallest = self.smallest_classes()
+        k = whole_number("k", k)
+        return RiskProfile(
+            unique=float(np.mean(smallest == 1)),
+            below_k=float(np.mean(smallest < k)),
+            k=k,
+            people=len(smallest),
+            classes=int(self._cell_of_row.max()) + 1,
+        )
 
     @cached_property
     def sizes(self) -> Rows:
@@ -608,16 +700,16 @@ class Population(HostOnly):
         return self.encoder.keyed_order(self._order_key, codes, numbers)
 
     def keyed_numbers(self, rows: Rows) -> NDArray[np.uint64]:
-        """Return `keyed_order` of rows, wherever they are."""
-        if not self.has_rows:
-            return self._rows.numbers(rows)
-        return self.keyed_order(*self.encode(self.rows(rows)))
+        """Return `keyed_order` of rows, wherever they are; shape (n,)."""
+        return self._rows.keyed_numbers(rows, lambda table: self.keyed_order(*self.encode(table)))
 
     @cached_property
     def fingerprint(self) -> str:
         """Keyed identity of what is counted (schema, cells, people of each), for any order of rows
         and columns.
         """
+        if self._rows.fingerprint is not None:
+            return self._rows.fingerprint
         counts = self.cells.astype("<i4").tobytes() + self.cell_people.astype("<i8").tobytes()
         declared = self._declarations(self.schema.quasi_identifiers)
         return hmac.digest(self._key or _PROCESS_KEY, declared + counts, "sha256").hex()[:16]
@@ -627,6 +719,8 @@ class Population(HostOnly):
         """The secret key, else one that follows from the table; a sealed population brings its
         own.
         """
+        if self._rows.order_key is not None:
+            return self._rows.order_key
         if self._key:
             return self._key
         rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
@@ -642,6 +736,35 @@ class Population(HostOnly):
         )
         values = ["\x1f".join(map(str, self.domains[name].values)) for name in sorted(names)]
         return "".join([attributes, *values]).encode()
+
+
+class _UncountedPopulation(Population):
+    """A table that holds a value which its schema does not declare, so that it cannot be counted.
+
+    Differential privacy reads its rows and leaves that row out. Whatever counts people is refused,
+    and only when it is asked: a refusal at once would disclose that somebody has such a value.
+    """
+
+    def __init__(self, schema: Schema, rows: RowsHere, key: bytes, refusal: str) -> None:
+        self.schema = schema
+        self.has_rows = True
+        self.is_sealed = False
+        self._rows = rows
+        self._key = key
+        self._refusal_to_count = refusal
+        self._is_complete = True
+
+    def __repr__(self) -> str:
+        return "Population(not counted)"
+
+    def _repr_html_(self) -> str:
+        return card("Population", repr(self))
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse every attribute that is not set above, as it follows from counts."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise PopulationError(self._refusal_to_count)
 
 
 def check_population(value: object, name: str = "population") -> None:
@@ -662,12 +785,15 @@ def _subjects_of(
     """
     if schema.subject is None:
         return None, None
-    if found := unreadable(keys := frame[schema.subject], Hashable):
+    keys = frame[schema.subject]
+    found = unreadable(keys, Hashable)
+    if found:
         raise PopulationError(
             f"subject key {schema.subject!r} holds {found}; give each person one text or number"
         )
-    # Of one type, different keys stay apart; among objects, pandas would take True for 1, and for
-    # 1.0.
-    keys = keys.map(to_text, na_action="ignore") if keys.dtype == object else keys
+    if keys.dtype == object:
+        # As texts, different keys stay apart; of objects, pandas would take True for 1, and for
+        # 1.0.
+        keys = keys.map(to_text, na_action="ignore")
     numbers, distinct = pd.factorize(keys, use_na_sentinel=True)
     return np.asarray(numbers, dtype=np.int64), np.asarray(distinct, dtype=object)

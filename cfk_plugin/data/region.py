@@ -1,4 +1,4 @@
-"""Single values as they are shown, and regions: what quasi-identifiers are generalised to."""
+"""Single values as they are shown, and regions, to which quasi-identifiers are generalised."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def to_text(value: Any) -> str:
 
 
 def is_missing(value: object) -> bool:
+    """Return True for a scalar that stands for a missing value."""
     return bool(types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
 
 
@@ -41,9 +42,9 @@ def json_value(value: Any) -> Any:
     plain = natural(value)
     if isinstance(plain, date):
         return plain.isoformat()
-    # JSON has no decimals: a number where it is written alike, else text
-    if isinstance(plain, Decimal):
-        return float(plain) if Decimal(repr(float(plain))) == plain else str(plain)
+    if isinstance(plain, Decimal):  # JSON has no decimals: a float if it is written alike, or text
+        is_written_alike = Decimal(repr(float(plain))) == plain
+        return float(plain) if is_written_alike else str(plain)
     return plain
 
 
@@ -85,11 +86,9 @@ class Interval:
     def __str__(self) -> str:
         if self.low is None:
             return "missing"
-        text = (
-            spelled(self.low)
-            if self.low == self.high
-            else f"{spelled(self.low)}–{spelled(self.high)}"
-        )
+        text = spelled(self.low)
+        if self.low != self.high:
+            text = f"{text}–{spelled(self.high)}"
         return f"{text} or missing" if self.missing else text
 
 
@@ -133,24 +132,23 @@ class Region(Mapping[str, Part]):
         return hash(frozenset(self.parts.items()))
 
     def contains(self, row: Mapping[str, Any]) -> bool:
-        """Say whether a person with these quasi-identifiers fits the region."""
-        if lost := [
-            name
-            for name in self.parts
-            if not isinstance(row, (Mapping, pd.Series)) or name not in row
-        ]:
+        """Return True if a person with these quasi-identifiers fits the region."""
+        has_names = isinstance(row, (Mapping, pd.Series))
+        missing = [name for name in self.parts if not has_names or name not in row]
+        if missing:
             raise InputError(
                 "row must be one person's values by feature, a mapping or a Series, with"
-                f" {', '.join(lost)}"
+                f" {', '.join(missing)}"
             )
         return all(part_contains(part, row[name]) for name, part in self.parts.items())
 
     def members(self, population: Any) -> NDArray[np.int64]:
-        """Return the positions of the population's rows that fit the region; for the data holder
-        alone.
+        """Return the positions of the population's rows that fit the region.
+
+        Only for the data holder: positions lead to people.
         """
-        found: NDArray[np.int64] = population.members(self)
-        return found
+        rows: NDArray[np.int64] = population.members(self)
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """Return the region as JSON-ready values."""
@@ -158,16 +156,19 @@ class Region(Mapping[str, Part]):
 
 
 def part_to_dict(part: Part) -> dict[str, Any]:
-    if isinstance(part, Interval):
-        out: dict[str, Any] = {
-            "kind": "interval",
-            "low": json_value(part.low),
-            "high": json_value(part.high),
-        }
-        if part.levels is not None:
-            out["levels"] = list(part.levels)
-        return {**out, "missing": True} if part.missing else out
-    return {"kind": "set", "values": [json_value(v) for v in sorted_values(part)]}
+    """Return one part of a region as JSON-ready values."""
+    if not isinstance(part, Interval):
+        return {"kind": "set", "values": [json_value(value) for value in sorted_values(part)]}
+    content: dict[str, Any] = {
+        "kind": "interval",
+        "low": json_value(part.low),
+        "high": json_value(part.high),
+    }
+    if part.levels is not None:
+        content["levels"] = list(part.levels)
+    if part.missing:
+        content["missing"] = True
+    return content
 
 
 def part_from_dict(data: Mapping[str, Any]) -> Part:
@@ -188,21 +189,24 @@ def part_to_text(part: Part) -> str:
 
 
 def sorted_values(values: frozenset[Any]) -> list[Any]:
-    """Return members in an order that does not depend on hashing."""
-    return sorted(values, key=lambda v: (v is None, str(v)))
+    """Return the values of a set in an order that does not depend on hashing; None is last."""
+    return sorted(values, key=lambda value: (value is None, str(value)))
 
 
 def part_of(value: Any) -> Part:
+    """Return the part of a region that holds only this value; an `Interval` is one already."""
     if isinstance(value, Interval):
         return value
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if (number or isinstance(value, pd.Timestamp)) and not pd.isna(value):
+    if pd.isna(value):
+        return frozenset({None})
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number or isinstance(value, pd.Timestamp):
         return Interval(value, value)
-    return frozenset({None if pd.isna(value) else value})
+    return frozenset({value})
 
 
 def part_contains(part: Part, value: Any) -> bool:
-    """Say whether a value is inside one part of a region; a category may have any dtype."""
+    """Return True if a value is inside one part of a region; a category may have any dtype."""
     if isinstance(part, Interval):
         return value in part
     if is_missing(value):
@@ -211,10 +215,8 @@ def part_contains(part: Part, value: Any) -> bool:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value as ends of ranges compare with it: NumPy's numbers would round them to their
-    own type.
-    """
-    if isinstance(value, np.number):
+    """Return a value in a type that compares exactly with the ends of ranges."""
+    if isinstance(value, np.number):  # NumPy would round the ends to the type of the value
         return value.item()
     if isinstance(value, Decimal):  # ends are floats, and one that is written 0.1 stands for 0.1
         return float(value)
@@ -222,11 +224,14 @@ def _comparable(value: Any) -> Any:
 
 
 def spelled(value: Any) -> str:
+    """Return a value of a region as it is shown; a number is never rounded."""
     if value is None:
         return "missing"
     if isinstance(value, pd.Timestamp):
         is_day = value.tz is None and value == value.normalize()
         return value.date().isoformat() if is_day else value.isoformat(sep=" ")
-    # The shortest text that reads back as this very number: a rounded end would leave people
-    # outside.
-    return float.__repr__(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        # The shortest text that reads back as this very number: a rounded end would leave people
+        # outside.
+        return float.__repr__(value).removesuffix(".0")
+    return str(value)

@@ -1,5 +1,5 @@
-"""The rows behind the cells: a table here, or counted people alone, or a table on a Spark
-cluster.
+"""The rows behind the cells of a population: in this process, on a Spark cluster, or counted and
+sealed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,16 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import CodeIndex, Codes, Domain, Rows
 from cfk_plugin.data.encoded_table import Encoder
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import CFKError, HostOnly, PopulationError, load_extra, quiet
+from cfk_plugin.errors import (
+    CFKError,
+    HostOnly,
+    PolicyError,
+    PopulationError,
+    load_extra,
+    quiet,
+)
 
 Work = Callable[[pd.DataFrame], pd.DataFrame]
 _TABLES = "at long, width long, numbers binary"
@@ -35,40 +43,66 @@ _NOT_INSTALLED = (
 
 
 class RowStore(HostOnly):
-    """The rows behind the cells. Without a table, each person stands for one row."""
+    """Where the rows behind the cells of a population are, and what can be asked of them there.
 
-    is_divisible = False  # whether people of a cell can be divided without a table
+    There is a class for each situation: rows in this process (`RowsHere`), rows on a cluster
+    (`RowsOnCluster`), and people who were counted before the population was sealed (`SealedCells`,
+    `SealedCatalogue`). Where rows are not in this process, each person stands for one row. Whatever
+    needs rows that are elsewhere is refused with the advice of the situation.
+    """
+
+    is_here = False  # whether rows are in this process
+    # whether only numbers of people are known, so that no partition can be made
+    is_sealed = False
+    knows_cells = True  # whether the combinations of quasi-identifiers are known
+    # the population's own, where they cannot be computed from what is here
+    fingerprint: str | None = None
+    order_key: bytes | None = None
     _refusal = PopulationError, "{} holds training rows, or their cells, and refuses to be pickled"
-    _advice = "a sealed population has no rows; use the population that it was sealed from"
+    _advice = "there are no rows here"
 
-    def __init__(
-        self,
-        cell_of_row: Rows,
-        subjects: Rows | None = None,
-        table: pd.DataFrame | None = None,
-        subject_keys: NDArray[np.object_] | None = None,
-    ) -> None:
-        self.cell_of_row = cell_of_row
-        self.subjects = subjects  # person of each row; None where each row is one
-        self.subject_keys = subject_keys  # of these persons, in order of their numbers
-        self._table = table
+    def __init__(self, cell_of_row: Rows) -> None:
+        self.cell_of_row = cell_of_row  # shape (n_rows,)
+        # shape (n_rows,); number of the person of each row; None where each row is a person
+        self.subjects: Rows | None = None
+        # shape (n_people,); the keys of these persons
+        self.subject_keys: NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.cell_of_row)
 
     @property
-    def has_table(self) -> bool:
-        return self._table is not None
-
-    @property
     def table(self) -> pd.DataFrame:
-        if self._table is None:
-            raise PopulationError(self._advice)
-        return self._table
-
-    def numbers(self, at: Rows) -> NDArray[np.uint64]:  # noqa: ARG002
-        """Return keyed numbers of people whose rows are elsewhere."""
+        """The rows; refused where they are elsewhere."""
         raise PopulationError(self._advice)
+
+    def rows_to_try(self, most: int) -> pd.DataFrame | None:  # noqa: ARG002
+        """Return a copy of the first rows, on which a model can be tried; None without rows."""
+        return None
+
+    def columns_here(self, names: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002
+        """Return those of the columns whose values are in this process."""
+        return ()
+
+    def keyed_numbers(
+        self, at: Rows, number_records: Callable[[pd.DataFrame], NDArray[np.uint64]]
+    ) -> NDArray[np.uint64]:
+        """Return the keyed number of each row; `number_records` computes those of a table."""
+        return number_records(self.table.take(at))
+
+    def check_policy(
+        self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
+    ) -> None:
+        """Refuse a policy that needs private values or predictions which are not here.
+
+        Parameters
+        ----------
+        policy : PrivacyPolicy
+        counts_rows_per_call : bool
+            Whether its guarantee counts l and t of a region in each call.
+        needs_private_values : bool
+            Whether its guarantee is made of the private values of people.
+        """
 
     def run(self, work: Callable[[Rows], Rows], tables: list[Rows]) -> list[Rows]:
         """Apply a function to tables of numbers, two at a time: each takes up to a gigabyte."""
@@ -76,17 +110,82 @@ class RowStore(HostOnly):
             return [*pool.map(work, tables)]
 
     def map(self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str) -> pd.DataFrame:  # noqa: ARG002
-        """Apply a function to rows elsewhere; `columns` are the names and Spark types of its
+        """Apply a function to rows on a cluster; `columns` are the names and Spark types of its
         result.
         """
         raise PopulationError(self._advice)
 
 
+class RowsHere(RowStore):
+    """Rows in a table of this process."""
+
+    is_here = True
+
+    def __init__(
+        self,
+        table: pd.DataFrame,
+        cell_of_row: Rows,
+        subjects: Rows | None = None,
+        subject_keys: NDArray[np.object_] | None = None,
+    ) -> None:
+        super().__init__(cell_of_row)
+        self.subjects = subjects
+        self.subject_keys = subject_keys
+        self._table = table
+
+    @property
+    def table(self) -> pd.DataFrame:
+        return self._table
+
+    def rows_to_try(self, most: int) -> pd.DataFrame:
+        return self._table.take(np.arange(min(most, len(self))))
+
+    def columns_here(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names)
+
+
+class SealedCells(RowStore):
+    """People of each cell, counted before the population was sealed."""
+
+    is_sealed = True
+    _advice = "a sealed population has no rows; use the population that it was sealed from"
+
+    def __init__(self, cell_people: Rows, fingerprint: str, order_key: bytes | None) -> None:
+        super().__init__(np.repeat(np.arange(len(cell_people)), cell_people))
+        self.fingerprint = fingerprint
+        self.order_key = order_key
+
+    def check_policy(
+        self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
+    ) -> None:
+        del needs_private_values  # they were needed before sealing
+        counts_values = policy.l is not None or policy.t is not None
+        if counts_values and counts_rows_per_call:
+            raise PolicyError(
+                "l and t of a region of its own are counted in rows, and a sealed population has"
+                " none"
+            )
+
+
+class SealedCatalogue(SealedCells):
+    """Regions of a catalogue, which were sealed in the place of cells: where a person is, is not
+    known.
+    """
+
+    knows_cells = False
+
+    def __init__(self, fingerprint: str, order_key: bytes | None) -> None:
+        super().__init__(np.empty(0, dtype=np.int64), fingerprint, order_key)
+
+
 def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
-    """Return the distinct combinations of quasi-identifiers of a table, and the one of each row."""
+    """Return the distinct combinations of quasi-identifiers of a table, shape (n_cells,
+    n_quasi_identifiers), and the position of each row's among them, shape (n_rows,).
+    """
     domains = [encoder.domains[name] for name in encoder.schema.quasi_identifiers]
     columns = [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
-    key, span = np.zeros(len(frame), dtype=np.int64), 1
+    key = np.zeros(len(frame), dtype=np.int64)  # mixed radix: equal for equal combinations
+    span = 1
     for codes, domain in zip(columns, domains, strict=True):
         # renumber before the mixed-radix key overflows
         if span > np.iinfo(np.int64).max // (domain.size + 1):
@@ -95,9 +194,8 @@ def collapse(encoder: Encoder, frame: pd.DataFrame) -> tuple[Codes, Rows]:
         key = key * domain.size + codes
         span *= domain.size
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return np.column_stack([codes[first] for codes in columns]).astype(np.int32), inverse.astype(
-        np.int64
-    )
+    cells = np.column_stack([codes[first] for codes in columns]).astype(np.int32)
+    return cells, inverse.astype(np.int64)
 
 
 def one_row_each(cell_of_row: Rows, subjects: Rows | None) -> Rows:
@@ -130,7 +228,9 @@ class RecordReader:
     def __init__(
         self, encoder: Encoder, key: bytes | None = None, cells: Codes | None = None
     ) -> None:
-        self.encoder, self.key, self.cells = encoder, key, cells
+        self.encoder = encoder
+        self.key = key
+        self.cells = cells
 
     def numbers(self, frame: pd.DataFrame) -> NDArray[np.uint64]:
         """Return the keyed number of each record; 0 without a key."""
@@ -141,7 +241,9 @@ class RecordReader:
     @cached_property
     def index(self) -> CodeIndex:
         """Where the cells are; each worker makes its own."""
-        return CodeIndex(np.empty((0, 0), dtype=np.int32) if self.cells is None else self.cells)
+        if self.cells is None:
+            return CodeIndex(np.empty((0, 0), dtype=np.int32))
+        return CodeIndex(self.cells)
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = [field.name for field in fields(Domain) if field.init]
@@ -166,42 +268,78 @@ class RowsOnCluster(RowStore):
     Each person stands for one row here; people of a cell are in keyed order.
     """
 
-    is_divisible = True
     _advice = (
         "the rows are on a cluster and stay there; nothing that reads them one by one can be"
         " asked for"
     )
 
     def __init__(self, df: Any, schema: Schema, key: bytes) -> None:
-        self._df, self._key = df, key
+        self._df = df
+        self._key = key
         self.encoder, self.cells, self.people = _counted(df, schema)
         super().__init__(np.repeat(np.arange(len(self.people)), self.people))
         self._number = np.zeros(len(self), dtype=np.uint64)
         self._known = np.zeros(len(self.cells), dtype=bool)
 
-    def numbers(self, at: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def keyed_numbers(
+        self,
+        at: Rows,
+        number_records: Callable[[pd.DataFrame], NDArray[np.uint64]],  # noqa: ARG002 - workers do
+    ) -> NDArray[np.uint64]:
+        return self.numbers(at)
+
+    def check_policy(
+        self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
+    ) -> None:
+        del counts_rows_per_call  # l and t are refused here, whenever they are counted
+        needs = []
+        if policy.l is not None:
+            needs.append("l")
+        if policy.t is not None:
+            needs.append("t")
+        if needs_private_values:
+            needs.append(f'guarantee="{policy.guarantee}"')
+        if policy.rare_values != "release":
+            needs.append("rare_values")
+        if policy.alpha is not None:
+            needs.append("alpha")
+        if policy.private_values == "bins":
+            needs.append("private_values")
+        if needs:
+            raise PolicyError(
+                f"{', '.join(needs)}: judged by private values or predictions of people, and these"
+                ' rows stay on the cluster; use guarantee="reciprocal", or Population.from_frame or'
+                " from_parquet"
+            )
+
+    def numbers(self, at: Rows) -> NDArray[np.uint64]:
         """Return keyed numbers of people; those of a whole cell are computed on the cluster,
         once.
         """
-        asked = np.unique(self.cell_of_row[at])
-        if len(new := asked[~self._known[asked]]):
-            found = _to_pandas(
-                _people(self._df, RecordReader(self.encoder, self._key, self.cells), new)
-            )
-            cell = found["cell"].to_numpy(dtype=np.int64)
-            if not np.array_equal(
-                np.bincount(cell, minlength=len(self._known))[new], self.people[new]
-            ):
-                raise PopulationError(_CHANGED)
-            number = unsigned(found["number"])
-            self._number[np.isin(self.cell_of_row, new)] = number[np.lexsort((number, cell))]
-            self._known[new] = True
+        cells = np.unique(self.cell_of_row[at])
+        new_cells = cells[~self._known[cells]]
+        if len(new_cells):
+            self._fetch_numbers(new_cells)
         return self._number[at]
+
+    def _fetch_numbers(self, cells: Rows) -> None:
+        """Fetch the keyed numbers of all people of some cells, smallest first in each cell."""
+        reader = RecordReader(self.encoder, self._key, self.cells)
+        found = _to_pandas(_people(self._df, reader, cells))
+        cell = found["cell"].to_numpy(dtype=np.int64)
+        people = np.bincount(cell, minlength=len(self.cells))
+        if not np.array_equal(people[cells], self.people[cells]):
+            raise PopulationError(_CHANGED)
+        number = unsigned(found["number"])
+        order = np.lexsort((number, cell))  # people of this process are sorted by their cells
+        self._number[np.isin(self.cell_of_row, cells)] = number[order]
+        self._known[cells] = True
 
     def map(
         self, work: Callable[[pd.DataFrame, RecordReader], pd.DataFrame], columns: str
     ) -> pd.DataFrame:
-        reader, names = RecordReader(self.encoder, self._key), self.encoder.schema.features
+        reader = RecordReader(self.encoder, self._key)
+        names = self.encoder.schema.features
         table = select_columns(self._df, names)
         return _to_pandas(
             spread(table, names, lambda frame: work(reader.encoder.conform(frame), reader), columns)
@@ -235,7 +373,8 @@ class RowsOnCluster(RowStore):
 
 def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]]:
     """Count the people of each cell on the cluster, and learn how to read the table."""
-    functions, quasi = spark_functions(), schema.quasi_identifiers
+    functions = spark_functions()
+    quasi = schema.quasi_identifiers
     table = select_columns(df, quasi)
     found = _to_pandas(
         table.groupBy(*table.columns).agg(functions.count(functions.lit(1)).alias("people"))
@@ -249,16 +388,33 @@ def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]
     cells, cell = collapse(encoder, found)
     if schema.subject is not None:
         once = _to_pandas(_people(df, RecordReader(encoder, cells=cells)).groupBy("cell").count())
-        cell, people = once["cell"].to_numpy(), once["count"].to_numpy()
-    return encoder, cells, np.bincount(cell, weights=people, minlength=len(cells)).astype(np.int64)
+        cell = once["cell"].to_numpy()
+        people = once["count"].to_numpy()
+    people_of_cell = np.bincount(cell, weights=people, minlength=len(cells)).astype(np.int64)
+    return encoder, cells, people_of_cell
 
 
 def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = None) -> Any:
-    """Return a Spark table of the cell and the keyed number of each person."""
-    functions, schema = spark_functions(), reader.encoder.schema
-    names, subject = schema.features, schema.subject
+    """Return a Spark table of the cell and the keyed number of each person.
 
-    def places(frame: pd.DataFrame) -> pd.DataFrame:
+    With a subject key, a person with several rows belongs to the first of their cells.
+
+    Parameters
+    ----------
+    df : Spark table of the training rows
+    reader : RecordReader
+        It knows the cells, and the key for the numbers of records.
+    wanted : int64, shape (n_wanted,), optional
+        The cells whose people are returned; by default all cells.
+    """
+    schema = reader.encoder.schema
+    names = schema.features
+
+    def locate(frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the cell and the keyed number of each row; runs on a worker.
+
+        A row of a cell that is not wanted gets the number 0, which is not read.
+        """
         domains = [reader.encoder.domains[name] for name in schema.quasi_identifiers]
         codes = np.column_stack(
             [domain.encode(frame[domain.attribute.name])[0] for domain in domains]
@@ -266,33 +422,42 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
         cell = reader.index.find(codes)
         if (cell < 0).any():
             raise PopulationError(_CHANGED)
+        is_wanted = np.ones(len(frame), dtype=bool)
+        if wanted is not None:
+            is_wanted = np.isin(cell, wanted)
         number = np.zeros(len(frame), dtype=np.uint64)
-        asked = np.ones(len(frame), dtype=bool) if wanted is None else np.isin(cell, wanted)
-        number[asked] = reader.numbers(frame[asked])
-        table = pd.DataFrame({"cell": cell, "number": signed(number)})
-        return (
-            table[asked]
-            if subject is None
-            else table.assign(asked=asked, person=frame[subject].to_numpy())
-        )
+        number[is_wanted] = reader.numbers(frame[is_wanted])
+        return pd.DataFrame({"cell": cell, "number": signed(number), "is_wanted": is_wanted})
 
-    if subject is None:
-        return spread(select_columns(df, names), names, places, "cell long, number long")
-    table = select_columns(df, (*names, subject))
-    kind = table.schema[table.columns[-1]].dataType.simpleString()
-    if len(
-        _to_pandas(table.filter(_gap(table, table.columns[-1])).limit(1).select(functions.lit(1)))
-    ):
+    def locate_rows(frame: pd.DataFrame) -> pd.DataFrame:
+        """Return cell and number of the rows in wanted cells, of which each is a person's."""
+        located = locate(frame)
+        return located.loc[located["is_wanted"], ["cell", "number"]]
+
+    def locate_rows_with_person(frame: pd.DataFrame) -> pd.DataFrame:
+        """Return all rows with their person: a person's first cell may be one not wanted."""
+        return locate(frame).assign(person=frame[schema.subject].to_numpy())
+
+    if schema.subject is None:
+        return spread(select_columns(df, names), names, locate_rows, "cell long, number long")
+    functions = spark_functions()
+    table = select_columns(df, (*names, schema.subject))
+    subject_column = table.columns[-1]
+    person_without_key = table.filter(_gap(table, subject_column)).limit(1)
+    if len(_to_pandas(person_without_key.select(functions.lit(1)))):
         raise PopulationError(
-            f"subject key {subject!r} has missing values; every row needs its person"
+            f"subject key {schema.subject!r} has missing values; every row needs its person"
         )
-    placed = spread(
-        table, (*names, subject), places, f"cell long, number long, asked boolean, person {kind}"
+    kind = table.schema[subject_column].dataType.simpleString()
+    located = spread(
+        table,
+        (*names, schema.subject),
+        locate_rows_with_person,
+        f"cell long, number long, is_wanted boolean, person {kind}",
     )
-    first = placed.groupBy("person").agg(
-        functions.min(functions.struct("cell", "number", "asked")).alias("first")
-    )
-    return first.filter("first.asked").select("first.cell", "first.number")
+    first_row = functions.min(functions.struct("cell", "number", "is_wanted")).alias("first")
+    people = located.groupBy("person").agg(first_row)
+    return people.filter("first.is_wanted").select("first.cell", "first.number")
 
 
 def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:
@@ -343,7 +508,8 @@ def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
 
     if not schema.private:
         return {}
-    functions, table = spark_functions(), select_columns(df, schema.private)
+    functions = spark_functions()
+    table = select_columns(df, schema.private)
     gaps = [functions.max(_gap(table, name).cast("int")) for name in table.columns]
     domains = {}
     for name, field, gap in zip(
@@ -351,7 +517,8 @@ def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
     ):
         # a made-up column of the same Spark type shows which dtype pandas gives it
         form = StructType([StructField("made_up", field.dataType)])
-        made_up = _to_pandas(df.sparkSession.createDataFrame([(None,)] if gap else [], form))
+        made_up_rows = [(None,)] if gap else []
+        made_up = _to_pandas(df.sparkSession.createDataFrame(made_up_rows, form))
         is_date = field.dataType.typeName() in ("date", "timestamp", "timestamp_ntz")
         dtype = made_up["made_up"].dtype
         domains[name] = Domain.unlisted(schema[name], dtype, has_missing=bool(gap), is_date=is_date)

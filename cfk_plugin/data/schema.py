@@ -4,7 +4,7 @@ generalises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
+from cfk_plugin.data.columns import Change, ColumnDeclaration, Role, with_columns
 from cfk_plugin.data.display import card, table
 from cfk_plugin.data.misreadings import warn_of_misreadings
 from cfk_plugin.data.personal import personal_columns
@@ -87,19 +88,7 @@ class Hierarchy:
         """
         if isinstance(table, Hierarchy):
             return table
-        if isinstance(rows_of := as_pandas(table), pd.DataFrame):
-            rows = [
-                tuple(to_text(v) for v in row) for row in rows_of.itertuples(index=False, name=None)
-            ]
-        elif not isinstance(table, Mapping):
-            raise SchemaError(
-                "a hierarchy is a table or a mapping, value to its ancestors; got"
-                f" {type(table).__name__}"
-            )
-        else:
-            rows = [
-                (to_text(v), *(to_text(a) for a in ancestors)) for v, ancestors in table.items()
-            ]
+        rows = _values_with_ancestors(table)
         if not rows or len({len(row) for row in rows}) != 1:
             raise SchemaError(
                 "a hierarchy needs at least one value and the same number of levels for each"
@@ -109,24 +98,32 @@ class Hierarchy:
         if len({row[-1] for row in rows}) > 1 or len(rows[0]) == 1:
             rows = [(*row, "*") for row in rows]
         rows.sort(key=lambda row: row[::-1])
-        # by node: the path from it to the root
-        low, high = dict[tuple[str, ...], int](), dict[tuple[str, ...], int]()
+        # A node is known by the path from it to the root. By node: its first and last leaf.
+        low: dict[tuple[str, ...], int] = {}
+        high: dict[tuple[str, ...], int] = {}
         for level in range(len(rows[0])):
             for i, row in enumerate(rows):
                 low.setdefault(row[level:], i)
                 high[row[level:]] = i
         if len({(len(path), path[0]) for path in low}) != len(low):
             raise SchemaError("a hierarchy label has two parents; make labels unique per branch")
-        number = {path: node for node, path in enumerate(low)}
-        parent = [number.get(path[1:], -1) for path in low]
-        arrays = (np.array([*x], dtype=np.int32) for x in (low.values(), high.values(), parent))
-        return cls(tuple(row[0] for row in rows), tuple(path[0] for path in low), *arrays)
+        node_of_path = {path: node for node, path in enumerate(low)}
+        parent = [node_of_path.get(path[1:], -1) for path in low]
+        return cls(
+            leaves=tuple(row[0] for row in rows),
+            titles=tuple(path[0] for path in low),
+            low=np.array([*low.values()], dtype=np.int32),
+            high=np.array([*high.values()], dtype=np.int32),
+            parent=np.array(parent, dtype=np.int32),
+        )
 
     def cover(self, values: Sequence[str]) -> int:
         """Return the lowest node that holds all the given values."""
         position = {leaf: i for i, leaf in enumerate(self.leaves)}
-        at = [position[v] for v in values]
-        node, first, last = at[0], min(at), max(at)
+        places = [position[value] for value in values]
+        first = min(places)
+        last = max(places)
+        node = places[0]
         while self.low[node] > first or self.high[node] < last:
             node = int(self.parent[node])
         return node
@@ -136,7 +133,18 @@ class Hierarchy:
         return self.leaves[self.low[node] : self.high[node] + 1]
 
 
-Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other", "target"]
+def _values_with_ancestors(table: Any) -> list[tuple[str, ...]]:
+    """Return each value of a hierarchy, followed by its ancestors, nearest first."""
+    table = as_pandas(table)
+    if isinstance(table, pd.DataFrame):
+        return [tuple(map(to_text, row)) for row in table.itertuples(index=False, name=None)]
+    if isinstance(table, Mapping):
+        return [(to_text(value), *map(to_text, ancestors)) for value, ancestors in table.items()]
+    raise SchemaError(
+        f"a hierarchy is a table or a mapping, value to its ancestors; got {type(table).__name__}"
+    )
+
+
 _FEATURES: tuple[Role, ...] = ("quasi-identifier", "sensitive", "other")
 
 
@@ -153,7 +161,8 @@ def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
         )
     if not isinstance(names, Iterable):
         raise SchemaError(f"{label} columns must be a list of names, got {type(names).__name__}")
-    if unknown := [str(name) for name in names if name not in frame.columns]:
+    unknown = [str(name) for name in names if name not in frame.columns]
+    if unknown:
         raise SchemaError(
             f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}"
             f"{did_you_mean(unknown, frame.columns)}"
@@ -169,7 +178,8 @@ def _how_to_make_a_table(given: object) -> str:
     return ""
 
 
-def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
+def _check_table(frame: object) -> None:
+    """Refuse what is not a table of rows and columns that have a name each."""
     if not isinstance(frame, pd.DataFrame) or frame.empty:
         found = "an empty one" if isinstance(frame, pd.DataFrame) else type(frame).__name__
         needed = "a table (pandas, polars or pyarrow) with at least one row and one column"
@@ -180,6 +190,9 @@ def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[
         raise SchemaError(
             "column names must be strings; rename them, as with table.rename(columns=str)"
         )
+
+
+def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
     roles: dict[str, Role] = {}
     for role, names in given.items():
         _check_known(frame, names, role)
@@ -191,7 +204,6 @@ def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[
 
 
 Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
-Change = Literal["any", "increase", "decrease", "never"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,8 +261,12 @@ class Attribute:
     never_advised: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
-        levels, bounds, bins, listed = self.levels, self.bounds, self.bins, self.categories
-        is_number, is_tree = self.kind == "numeric", self.kind == "hierarchical"
+        levels = self.levels
+        bounds = self.bounds
+        bins = self.bins
+        categories = self.categories
+        is_number = self.kind == "numeric"
+        is_tree = self.kind == "hierarchical"
         rules = {
             "levels belong to ordinal attributes, and each needs them": (
                 (self.kind == "ordinal") == (levels is not None)
@@ -275,17 +291,18 @@ class Attribute:
                 )
             ),
             "categories are of nominal attributes; others declare levels, ...": (
-                listed is None or self.kind == "nominal"
+                categories is None or self.kind == "nominal"
             ),
             "categories are texts, numbers or booleans, and at least one": (
-                listed is None
+                categories is None
                 or (
-                    bool(listed)
-                    and all(isinstance(value, (str, int, float, bool)) for value in listed)
+                    len(categories) > 0
+                    and all(isinstance(value, (str, int, float, bool)) for value in categories)
                 )
             ),
             "categories must be distinct, however they are spelled": (
-                listed is None or len({to_text(value) for value in listed}) == len(listed)
+                categories is None
+                or len({to_text(value) for value in categories}) == len(categories)
             ),
             "change is one of any, increase, decrease, never": self.change in get_args(Change),
             "only features can be immutable or monotone": (
@@ -306,15 +323,22 @@ class Attribute:
 
     @property
     def lacks(self) -> str | None:
-        """What has to be declared before its domain is public, in words; None where all is."""
-        lacks = []
+        """What a user still has to declare of a feature, in words for an error; None if nothing.
+
+        If nothing is missing, the domain of the feature is public: it is known without reading a
+        row. See `Schema.is_public`.
+        """
+        undeclared = []
         if self.kind == "numeric" and self.bounds is None and self.bins is None:
-            lacks.append("bounds or bins")
+            undeclared.append("bounds or bins")
         if self.kind == "nominal" and self.categories is None:
-            lacks.append("categories")
+            undeclared.append("categories")
+        # Whether values can be missing is the only setting that is ever learned from rows.
         if self.learned == ("nullable",):
-            lacks.append("whether it is in nullable")
-        return " and ".join(lacks) or None
+            undeclared.append("whether it is in nullable")
+        if not undeclared:
+            return None
+        return " and ".join(undeclared)
 
     @property
     def is_restricted(self) -> bool:
@@ -345,9 +369,8 @@ def _check_forms(declared: Mapping[str, Any]) -> None:
                 f"{label} must be a mapping, column to {form}; got {type(by_name).__name__}"
             )
         for name, value in by_name.items():
-            is_list = isinstance(value, (Iterable, pd.CategoricalDtype)) and not isinstance(
-                value, str
-            )
+            is_values = isinstance(value, (Iterable, pd.CategoricalDtype))
+            is_list = is_values and not isinstance(value, str)
             fits = {
                 "hierarchies": isinstance(value, (Hierarchy, pd.DataFrame, Mapping)),
                 "bounds": is_list and isinstance(value, Sized) and len(value) == 2,
@@ -362,84 +385,122 @@ def _check_forms(declared: Mapping[str, Any]) -> None:
                 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Declaration:
+    """What is declared of a column beside its role; None for what is not."""
+
+    levels: Any
+    hierarchy: Any
+    bounds: Any
+    bins: Any
+    categories: Any
+    is_nominal: bool
+    is_whole: bool
+    is_nullable: bool | None
+    change: Change
+    never_advised: tuple[str | None, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no row has a say: one person's value must not change the attribute for all."""
+        return self.is_nullable is not None
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether a declaration is one of numbers."""
+        return self.is_whole or self.bounds is not None or self.bins is not None
+
+
 def _attribute_of(
-    column: pd.Series,
-    role: Role,
-    weight: float,
-    *,
-    as_category: bool,
-    whole: bool,
-    nullable: bool | None,
-    change: Change,
-    never_advised: tuple[str | None, ...],
-    **given: Any,
+    column: pd.Series, role: Role, weight: float, declared: _Declaration
 ) -> Attribute:
-    """Return the attribute of a column; only what is not among the declarations `given` is looked
-    up in the rows.
-    """
-    name, is_declared = str(column.name), nullable is not None
-    kind: Kind = "nominal"
-    levels, hierarchy, bounds, bins, categories = map(given.get, _DECLARED)
-    if not is_declared and role != "identifier" and (found := unreadable(column)):
-        raise SchemaError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
-    if bins is not None and role not in _FEATURES:
+    """Return the attribute of a column; only what is not declared is looked up in the rows."""
+    name = str(column.name)
+    if not declared.is_complete and role != "identifier":
+        found = unreadable(column)
+        if found:
+            raise SchemaError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
+    if declared.bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
-        return Attribute(name=name, role=role, change=change, never_advised=never_advised)
-    if levels is not None:
-        kind = "ordinal"
-    elif hierarchy is not None:
-        kind = "hierarchical"
-    elif not as_category and (
-        is_numeric(column)
-        or (not is_declared and are_days(column))
-        or (is_declared and (whole or bounds is not None or bins is not None))
-    ):
-        kind = "numeric"  # where all is declared, no value has a say
-    elif column.dtype.kind in "mc" and not (as_category and is_declared):
-        raise SchemaError(
-            f"column {name!r} has dtype {column.dtype}; convert it to numbers, dates or text"
+        return Attribute(
+            name=name, role=role, change=declared.change, never_advised=declared.never_advised
         )
-    if whole and kind != "numeric":
+    kind = _kind_of(column, declared)
+    if declared.is_whole and kind != "numeric":
         raise SchemaError(
             f"column {name!r}: whole numbers are of numeric columns; this one is {kind}"
         )
-    if role == "quasi-identifier" and not is_declared and bool(column.isna().all()):
+    if role == "quasi-identifier" and not declared.is_complete and bool(column.isna().all()):
         raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
+    learned = () if declared.is_complete else ("nullable",)
+    is_nullable = declared.is_nullable
+    if is_nullable is None:
+        is_nullable = bool(column.isna().any())
     attribute = Attribute(
         name=name,
         role=role,
         kind=kind,
         weight=weight,
-        levels=None if levels is None else tuple(map(to_text, _as_tuple(levels))),
-        hierarchy=None if hierarchy is None else Hierarchy.of(hierarchy),
-        bounds=(
-            None
-            if bounds is None
-            else (_exact_number(bounds[0], name), _exact_number(bounds[1], name))
-        ),
-        nullable=bool(column.isna().any()) if nullable is None else nullable,
-        bins=None if bins is None else _edges(bins, name),
-        categories=None if categories is None else _as_tuple(categories),
-        learned=() if is_declared else ("nullable",),
-        dtype=(
-            _type_of_numbers(bins if bounds is None else bounds, whole)
-            if kind == "numeric"
-            else type_of_values(categories if levels is None else levels)
-        ),
-        change=change,
-        never_advised=never_advised,
+        levels=_if_declared(_levels, declared.levels),
+        hierarchy=_if_declared(Hierarchy.of, declared.hierarchy),
+        bounds=_if_declared(_bounds, declared.bounds, name),
+        nullable=is_nullable,
+        bins=_if_declared(_edges, declared.bins, name),
+        categories=_if_declared(_as_tuple, declared.categories),
+        learned=learned,
+        dtype=_type_of(kind, declared),
+        change=declared.change,
+        never_advised=declared.never_advised,
     )
-    _check_never_advised(attribute, None if is_declared else column)
+    _check_never_advised(attribute, column, may_read_rows=not declared.is_complete)
     return attribute
 
 
-def _check_never_advised(attribute: Attribute, column: pd.Series | None) -> None:
+def _kind_of(column: pd.Series, declared: _Declaration) -> Kind:
+    if declared.levels is not None:
+        return "ordinal"
+    if declared.hierarchy is not None:
+        return "hierarchical"
+    is_nominal = declared.is_nominal
+    if not is_nominal:
+        if is_numeric(column):
+            return "numeric"
+        if declared.is_complete and declared.has_numbers:
+            return "numeric"
+        if not declared.is_complete and are_days(column):
+            return "numeric"
+    is_odd = column.dtype.kind in "mc"  # durations and complex numbers
+    if is_odd and not (is_nominal and declared.is_complete):
+        raise SchemaError(
+            f"column {str(column.name)!r} has dtype {column.dtype}; convert it to numbers, dates or"
+            " text"
+        )
+    return "nominal"
+
+
+def _if_declared(read: Callable[..., Any], value: Any, *names: str) -> Any:
+    """Return what a function reads from a declared value; None where nothing is declared."""
+    if value is None:
+        return None
+    return read(value, *names)
+
+
+def _type_of(kind: Kind, declared: _Declaration) -> str | None:
+    """Return the declared type of an attribute; None where it is not declared."""
+    if kind == "numeric":
+        ends = declared.bins if declared.bounds is None else declared.bounds
+        return _type_of_numbers(ends, declared.is_whole)
+    values = declared.categories if declared.levels is None else declared.levels
+    return type_of_values(values)
+
+
+def _check_never_advised(attribute: Attribute, column: pd.Series, *, may_read_rows: bool) -> None:
     """Refuse values that the attribute does not have, and a list of all that it has.
 
-    `column` has the values where none are declared. It is None where rows have no say: values that
-    are not declared are not checked then. Messages name values of `never_advised` and declared
-    ones, and no value of a row.
+    Where none are declared, `column` has the values. If its rows may not be read, values that are
+    not declared are not checked. Messages name values of `never_advised` and declared ones, and no
+    value of a row.
     """
     if not attribute.never_advised or attribute.kind == "numeric":
         return
@@ -447,7 +508,7 @@ def _check_never_advised(attribute: Attribute, column: pd.Series | None) -> None
     if attribute.categories is not None:
         declared = tuple(map(to_text, attribute.categories))
     known = declared
-    if known is None and column is not None:
+    if known is None and may_read_rows:
         known = tuple(map(to_text, column.dropna().unique()))
     if known is None:
         return
@@ -481,12 +542,14 @@ def _changes_of(
         )
     for label, names in {"immutable": immutable, "monotone": monotone}.items():
         _check_known(frame, names, label)
-    if both := [name for name in immutable if name in monotone]:
+    both = [name for name in immutable if name in monotone]
+    if both:
         raise SchemaError(
             f"immutable and monotone: {', '.join(both)}; what never changes has no direction"
         )
     directions = ("increase", "decrease")
-    if wrong := [name for name, way in monotone.items() if way not in directions]:
+    wrong = [name for name, way in monotone.items() if way not in directions]
+    if wrong:
         hint = did_you_mean([monotone[name] for name in wrong], directions)
         raise SchemaError(
             f'monotone is "increase" or "decrease"; it is neither for {", ".join(wrong)}{hint}'
@@ -502,7 +565,8 @@ def _never_advised_of(
     if not isinstance(never_advise, Mapping):
         raise SchemaError(f"never_advise must be {form}")
     _check_known(frame, never_advise, "never_advise")
-    if both := [name for name in immutable if name in never_advise]:
+    both = [name for name in immutable if name in never_advise]
+    if both:
         raise SchemaError(
             f"immutable and never_advise: {', '.join(both)}; no value is ever advised of what never"
             " changes, so leave it out of never_advise"
@@ -516,14 +580,43 @@ def _never_advised_of(
     return never_advised
 
 
+def _weights_of(
+    weights: Mapping[str, float], quasi_identifiers: Sequence[str], roles: Mapping[str, Role]
+) -> dict[str, float]:
+    """Return the share of each quasi-identifier in NCP; the shares add up to 1."""
+    unknown = [name for name in weights if roles.get(name) != "quasi-identifier"]
+    if unknown:
+        raise SchemaError(
+            f"weights are for quasi-identifiers; not one: {', '.join(unknown)}"
+            f"{did_you_mean(unknown, quasi_identifiers)}"
+        )
+    weight_of = dict.fromkeys(quasi_identifiers, 1.0) | dict(weights)
+    total = fsum(weight_of.values())
+    has_no_weight = len(weight_of) > 0 and total <= 0
+    if has_no_weight or min(weight_of.values(), default=0) < 0:
+        raise SchemaError("weights must be >= 0 and have a positive sum")
+    return {name: weight / total for name, weight in weight_of.items()}
+
+
 def _as_tuple(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
-    return tuple(values.categories.tolist() if isinstance(values, pd.CategoricalDtype) else values)
+    if isinstance(values, pd.CategoricalDtype):
+        return tuple(values.categories.tolist())
+    return tuple(values)
 
 
-def _type_of_numbers(ends: Sequence[Any] | None, whole: bool) -> str | None:
+def _levels(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[str, ...]:
+    return tuple(map(to_text, _as_tuple(values)))
+
+
+def _bounds(ends: Sequence[Any], name: str) -> tuple[float, float]:
+    return _exact_number(ends[0], name), _exact_number(ends[1], name)
+
+
+def _type_of_numbers(ends: Sequence[Any] | None, is_whole: bool) -> str | None:
+    """Return the type of numbers or dates with these bounds or edges of bins."""
     ends = list(ends) if np.iterable(ends) else []
-    if not ends or isinstance(ends[0], (int, float, np.number)):
-        return "int64" if whole else None
+    if len(ends) == 0 or isinstance(ends[0], (int, float, np.number)):
+        return "int64" if is_whole else None
     # what is no date either is refused with the bins themselves
     with suppress(ValueError, TypeError):
         zone = pd.Timestamp(ends[0]).tz
@@ -546,7 +639,8 @@ def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | 
 
 def _exact_number(value: Any, name: str) -> float:
     """Read a declared number or date; refuse one that would be rounded."""
-    if why := why_inexact(pd.Series([value], dtype=object)):
+    why = why_inexact(pd.Series([value], dtype=object))
+    if why:
         raise SchemaError(f"column {name!r}: its bounds or bins have {why}")
     return to_number(value)
 
@@ -555,11 +649,14 @@ def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
     """Read edges of bins; an empty tuple, which `Attribute` refuses, if they are not numbers or
     dates.
     """
+    if isinstance(bins, str):
+        return ()
     try:
-        found = () if isinstance(bins, str) else tuple(to_number(edge) for edge in bins)
+        for edge in bins:
+            to_number(edge)
     except (TypeError, ValueError):
         return ()
-    return tuple(_exact_number(edge, name) for edge in bins) if found else ()
+    return tuple(_exact_number(edge, name) for edge in bins)
 
 
 _CHANGES_SHOWN: Mapping[Change, str] = {
@@ -579,7 +676,7 @@ def _change_shown(attribute: Attribute) -> str:
 
 
 def _domain_shown(attribute: Attribute) -> str:
-    """Say in words what is declared of an attribute's values."""
+    """Return in words what is declared of an attribute's values."""
     if attribute.role not in _FEATURES:
         return "–"
     if attribute.hierarchy is not None:
@@ -628,17 +725,17 @@ class Schema:
         if total <= 0:
             raise SchemaError("the weights of the quasi-identifiers must have a positive sum")
         if abs(total - 1) > 1e-9:
-            scaled = tuple(
-                replace(a, weight=a.weight / total) if a in quasi else a for a in self.attributes
-            )
-            object.__setattr__(self, "attributes", scaled)
+            scaled = {a.name: replace(a, weight=a.weight / total) for a in quasi}
+            attributes = tuple(scaled.get(a.name, a) for a in self.attributes)
+            object.__setattr__(self, "attributes", attributes)
 
     @classmethod
     def from_frame(
         cls,
         frame: pd.DataFrame,
         *,
-        quasi_identifiers: Sequence[str],
+        columns: Mapping[str, ColumnDeclaration] | None = None,
+        quasi_identifiers: Sequence[str] = (),
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
         subject: str | None = None,
@@ -671,6 +768,12 @@ class Schema:
         Parameters
         ----------
         frame : DataFrame of the training rows; target and identifiers may be in it
+        columns : mapping of column to its declaration, optional
+            All that is declared of a column in one place, ``{"age": {"role": "quasi-identifier",
+            "bounds": (18, 100), "change": "increase"}}``; `ColumnDeclaration` in
+            ``cfk_plugin.data.columns`` lists the keys. The arguments below say the same argument by
+            argument. A column is declared either here or there, but `nullable` is for the columns
+            of both.
         quasi_identifiers : sequence of str
             Publicly known columns: these are generalised.
         sensitive : sequence of str
@@ -729,8 +832,9 @@ class Schema:
         Raises
         ------
         SchemaError
-            If a column is unknown, duplicated, given two roles, or of a type that cannot be used or
-            has no direction; if a value that is never advised is unknown.
+            If a column is unknown, duplicated, given two roles, declared in `columns` and in
+            another argument, or of a type that cannot be used or has no direction; if a value that
+            is never advised is unknown.
 
         Examples
         --------
@@ -742,54 +846,79 @@ class Schema:
         ... )
         >>> schema["age"].kind, schema["city"].kind, schema["age"].weight
         ('numeric', 'nominal', 0.5)
+
+        The same, column by column:
+
+        >>> Schema.from_frame(
+        ...     frame,
+        ...     columns={
+        ...         "age": {"role": "quasi-identifier"},
+        ...         "city": {"role": "quasi-identifier"},
+        ...         "salary": {"role": "sensitive"},
+        ...     },
+        ... ) == schema
+        True
         """
-        given: dict[Role, Sequence[str]] = {
-            "quasi-identifier": quasi_identifiers,
-            "sensitive": sensitive,
-            "identifier": identifiers,
-            "subject": [subject] if subject else [],
-            "target": [target] if target else [],
-        }
         frame = as_pandas(frame)
-        roles, change = _roles_of(frame, given), _changes_of(frame, immutable, monotone or {})
-        never_advised = _never_advised_of(
-            frame, {} if never_advise is None else never_advise, immutable
+        if columns is not None:
+            _check_table(frame)
+            arguments = with_columns(
+                columns,
+                {
+                    "quasi_identifiers": quasi_identifiers,
+                    "sensitive": sensitive,
+                    "identifiers": identifiers,
+                    "subject": subject,
+                    "target": target,
+                    "ordinal": ordinal,
+                    "nominal": nominal,
+                    "hierarchies": hierarchies,
+                    "weights": weights,
+                    "bounds": bounds,
+                    "bins": bins,
+                    "categories": categories,
+                    "whole": whole,
+                    "immutable": immutable,
+                    "monotone": monotone,
+                    "never_advise": never_advise,
+                    "titles": titles,
+                    "units": units,
+                    "phrases": phrases,
+                },
+                known=frame.columns,
+            )
+            return cls.from_frame(
+                frame, nullable=nullable, outcomes=outcomes, language=language, **arguments
+            )
+        _check_table(frame)
+        subjects = [subject] if subject else []
+        targets = [target] if target else []
+        roles = _roles_of(
+            frame,
+            {
+                "quasi-identifier": quasi_identifiers,
+                "sensitive": sensitive,
+                "identifier": identifiers,
+                "subject": subjects,
+                "target": targets,
+            },
         )
-        by_label = zip(_DECLARED, (ordinal, hierarchies, bounds, bins, categories), strict=True)
+        change = _changes_of(frame, immutable, monotone or {})
+        never_advised: dict[str, tuple[str | None, ...]] = {}
+        if never_advise is not None:
+            never_advised = _never_advised_of(frame, never_advise, immutable)
         declared: dict[str, Mapping[str, Any]] = {
-            label: by_name or {} for label, by_name in by_label
+            "ordinal": ordinal or {},
+            "hierarchies": hierarchies or {},
+            "bounds": bounds or {},
+            "bins": bins or {},
+            "categories": categories or {},
         }
         _check_forms({**declared, "weights": weights or {}})
-        for label, names in {
-            **declared,
-            "nominal": nominal,
-            "nullable": nullable,
-            "whole": whole,
-        }.items():
+        lists = {"nominal": nominal, "nullable": nullable, "whole": whole}
+        for label, names in {**declared, **lists}.items():
             _check_known(frame, names or (), label)
-        if unknown := [name for name in weights or () if roles.get(name) != "quasi-identifier"]:
-            raise SchemaError(
-                f"weights are for quasi-identifiers; not one: {', '.join(unknown)}"
-                f"{did_you_mean(unknown, quasi_identifiers)}"
-            )
-        weight = dict.fromkeys(quasi_identifiers, 1.0) | dict(weights or {})
-        total = fsum(weight.values())
-        if (quasi_identifiers and total <= 0) or min(weight.values(), default=0) < 0:
-            raise SchemaError("weights must be >= 0 and have a positive sum")
-        attributes = (
-            _attribute_of(
-                frame[name],
-                role,
-                weight[name] / total if role == "quasi-identifier" else 0.0,
-                as_category=name in nominal or name in declared["categories"],
-                whole=name in whole,
-                nullable=None if nullable is None else name in nullable,
-                change=change.get(name, "any"),
-                never_advised=never_advised.get(name, ()),
-                **{label: by_name[name] for label, by_name in declared.items() if name in by_name},
-            )
-            for name, role in roles.items()
-        )
+        weight_of = _weights_of(weights or {}, quasi_identifiers, roles)
         wording = Wording(
             language=Language.of(language),
             titles=titles or {},
@@ -798,15 +927,31 @@ class Schema:
             phrases=phrases or {},
         )
         _check_known(frame, sorted(wording.columns()), "titles, units and phrases")
+        attributes = []
+        for name, role in roles.items():
+            is_nullable = None if nullable is None else name in nullable
+            declaration = _Declaration(
+                levels=declared["ordinal"].get(name),
+                hierarchy=declared["hierarchies"].get(name),
+                bounds=declared["bounds"].get(name),
+                bins=declared["bins"].get(name),
+                categories=declared["categories"].get(name),
+                is_nominal=name in nominal or name in declared["categories"],
+                is_whole=name in whole,
+                is_nullable=is_nullable,
+                change=change.get(name, "any"),
+                never_advised=never_advised.get(name, ()),
+            )
+            weight = weight_of.get(name, 0.0)
+            attributes.append(_attribute_of(frame[name], role, weight, declaration))
         schema = cls(tuple(attributes), wording)
         if nullable is None:
             # Where `nullable` is given, all is declared, and no value of the rows has a say.
             described = set(nominal).union(ordinal or (), hierarchies or (), categories or ())
-            undescribed = {
-                name: role
-                for name, role in roles.items()
-                if role in _FEATURES and name not in described
-            }
+            undescribed = {}
+            for name, role in roles.items():
+                if role in _FEATURES and name not in described:
+                    undescribed[name] = role
             warn_of_misreadings(frame, undescribed, schema.target)
         return schema
 

@@ -84,14 +84,13 @@ def _plain_domain(domain: Domain, has_values: bool) -> dict[str, Any]:
 
 
 def _domain(attribute: Attribute, facts: Mapping[str, Any]) -> Domain:
-    dtype, has_missing, is_date = (
-        types.pandas_dtype(facts["dtype"]),
-        facts["has_missing"],
-        facts["is_date"],
-    )
+    dtype = types.pandas_dtype(facts["dtype"])
+    has_missing = facts["has_missing"]
+    is_date = facts["is_date"]
     if "values" not in facts:
         return Domain.unlisted(attribute, dtype, has_missing=has_missing, is_date=is_date)
-    values = np.array(facts["values"], dtype=np.float64 if attribute.kind == "numeric" else object)
+    type_of_values = np.float64 if attribute.kind == "numeric" else object
+    values = np.array(facts["values"], dtype=type_of_values)
     originals = np.empty(len(facts["originals"]), dtype=object)
     originals[:] = facts["originals"]
     dtype = pd.CategoricalDtype(facts["originals"]) if facts["categorical"] else dtype
@@ -243,8 +242,8 @@ class SealedRegion(NamedTuple):
         return np.concatenate(self.held)
 
     def proves(self, good: NDArray[np.bool_], private: NDArray[np.int32]) -> bool:
-        """Say whether `floor` people have the outcome with some private values; `good`: which of
-        `cells` have it.
+        """Return True if `floor` people have the outcome with some private values; `good`, of shape
+        (n_cells,), tells which of `cells` have it.
         """
         parts = divided(good, map(len, self.held))
         return private.tobytes() in self.entries or any(

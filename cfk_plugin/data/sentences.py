@@ -1,4 +1,4 @@
-"""Sentences for the person who asked: what would have to be different, beside what they have."""
+"""Sentences for the person who gets an answer: what would have to change, beside what they have."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Answer:
     nodes : mapping of column to str
         Names of hierarchy nodes, which stand for the sets of their columns.
     withheld : sequence of str
-        Columns of which nothing is said.
+        Columns that the answer does not disclose.
     unchanged : sequence of str
         Columns that are known to have the person's own value.
     pureness : float
@@ -161,7 +161,7 @@ def advised_part(part: Part, never_advised: frozenset[str | None]) -> Part:
     is_unbroken = levels == part.levels[first : first + len(levels)]
     if is_unbroken or len(levels) <= MOST_NAMED:
         return Interval(levels[0], levels[-1], missing, levels)
-    # so many levels would be said as a range, which contains what is left out
+    # So many levels would be written as a range, which contains the levels left out.
     return frozenset({*levels, None}) if missing else frozenset(levels)
 
 
@@ -195,7 +195,8 @@ def changes_of(
 def _instead(column: str, new: str, own: str, wording: Wording) -> str:
     """Return the new value beside the person's own.
 
-    Of the words "angina" and "no angina" the new ones alone are said, since they name the other.
+    If one value's words contain the other's, as "no angina" contains "angina", only the new words
+    are returned, since they name the other value, too.
     """
     if wording.words(column) and (new.endswith(f" {own}") or own.endswith(f" {new}")):
         return new
@@ -207,8 +208,8 @@ def message(
 ) -> Message:
     """Return an answer in words.
 
-    If `person`, the person's own value of every column, is None, the message names everything
-    that the answer says, as nobody knows what would change.
+    `person` holds the person's own value of every column. If it is None, it is not known what would
+    change, and the message names everything that the answer asks for.
     """
     outcome = wording.outcome(answer.outcome)
     if person is None:

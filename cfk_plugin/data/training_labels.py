@@ -98,10 +98,10 @@ class TrainingLabels(HostOnly):
 
     def tried(self) -> Labels | None:
         """Return labels of the first rows, to see if the model works; None if there are no rows."""
-        if not self.population.has_rows:
+        rows = self.population.rows_to_try(_TRIED)
+        if rows is None:
             return None
-        n_tried = min(_TRIED, self.population.n_rows)
-        return self.model(self.population.rows(np.arange(n_tried)))
+        return self.model(rows)
 
     def ask(self, frame: pd.DataFrame) -> Labels:
         """Return the model's labels of a table, shape (n,)."""

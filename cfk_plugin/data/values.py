@@ -137,10 +137,9 @@ def to_number(value: Any) -> float:
     if isinstance(value, (int, float, np.number)):
         return float(value)
     if isinstance(value, pd.Timestamp):  # thousands of ends of ranges, each a column else
-        return float(
-            (value.tz_convert(None) if value.tz else value).asm8.astype("M8[us]").astype(np.int64)
-            / 1e6
-        )
+        if value.tz is not None:
+            value = value.tz_convert(None)
+        return float(value.asm8.astype("M8[us]").astype(np.int64) / 1e6)
     return float(to_numbers(pd.Series([value]))[0][0])
 
 
@@ -198,7 +197,8 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
             return truth.astype(dtype) if truth.isna().sum() == allowed else column
         if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
             is_date = types.is_datetime64_any_dtype(column.infer_objects().dtype)
-            return column.map(spelled if is_date else to_text, na_action="ignore").astype(dtype)
+            spell = spelled if is_date else to_text
+            return column.map(spell, na_action="ignore").astype(dtype)
         if types.is_datetime64_any_dtype(dtype) and (
             column.dtype == object or types.is_string_dtype(column.dtype)
         ):
@@ -226,7 +226,8 @@ def _conform_integers(column: pd.Series, dtype: Any) -> pd.Series:
 
 def conform_values(values: list[Any], dtype: Any) -> Any:
     """Like `conform`, for a few plain values, such as JSON holds; return an array."""
-    kinds, kind = {type(value) for value in values}, getattr(dtype, "kind", "")
+    kinds = {type(value) for value in values}
+    kind = getattr(dtype, "kind", "")
     if isinstance(dtype, pd.StringDtype) and kinds == {str}:
         return pd.array(values, dtype=dtype)
     if isinstance(dtype, np.dtype) and (kind, kinds) in (("i", {int}), ("f", {float})):

@@ -283,7 +283,7 @@ def _texts(name: str, keys: str, declared: Mapping[Any, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Wording:
-    """How the answers about one table are said, in one language.
+    """How the answers about one table are put into words, in one language.
 
     Attributes
     ----------
@@ -426,14 +426,14 @@ class Wording:
         return phrase if isinstance(phrase, Mapping) else {}
 
     def has_own_words(self, column: str, part: Part) -> bool:
-        """Say whether there are words for all of a part; they say neither title nor unit."""
+        """Return True if there are words for all of a part; they have neither title nor unit."""
         words = self.words(column)
         values = [part.low, part.high] if isinstance(part, Interval) else values_of(part)
         return len(words) > 0 and all(to_text(value) in words for value in values)
 
     def form_of_own(self, column: str) -> Literal["count", "plain", "measured"]:
-        """Say how a number of the person's own is written: as a count in words, without a unit,
-        or with one.
+        """Return how the person's own number is written: as a count in words, without a unit
+        ("plain"), or with one ("measured").
         """
         phrase = self.phrases.get(column)
         if not isinstance(phrase, str):
@@ -443,7 +443,7 @@ class Wording:
     def own(self, column: str, value: Any, part: Part) -> str:
         """Return the person's own value as it stands after "instead of" and what `part` would be.
 
-        A unit in words is said once, with the new value.
+        A unit in words is written once, with the new value.
         """
         words = self.words(column)
         if to_text(value) in words:
@@ -543,11 +543,12 @@ class Wording:
         else:
             value = self._value(column, part)
         is_one = single is not None and is_number(single) and single == 1
-        words = _PLURAL.sub(lambda found: found[1 if is_one else 2], phrase)
+        form = r"\1" if is_one else r"\2"  # {loan|loans}
+        words = _PLURAL.sub(form, phrase)
         return words.replace("{}", value)
 
     def _counted_alone(self, value: Any) -> str:
-        """Return a count whose noun was said before, after the new value: "three", "none"."""
+        """Return a count whose noun stands before it, after the new value: "three", "none"."""
         if not _is_count(value):
             return self._alone(value)
         if value == 0:
@@ -578,12 +579,13 @@ class Wording:
 
     def _quoted(self, value: Any) -> str:
         if isinstance(value, (bool, np.bool_)):
-            value = self.language.frame("values", "true" if value else "false")
+            name = "true" if value else "false"
+            value = self.language.frame("values", name)
         return self.language.frame("values", "quoted", to_text(value))
 
 
 def has_values(part: Part) -> bool:
-    """Say whether a part has any value; one with none stands for "missing" alone."""
+    """Return True if a part has any value; a part without one stands only for "missing"."""
     if isinstance(part, Interval):
         return part.low is not None
     return part != frozenset({None})
@@ -597,14 +599,14 @@ def values_of(part: Part) -> list[Any]:
 
 
 def is_number(value: object) -> bool:
-    """Say whether a value is a number that can be written; booleans are not."""
+    """Return True if a value is a number that can be written; booleans are not."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Number, Decimal)):
         return False
     return not is_missing(value)
 
 
 def _is_day(value: object) -> bool:
-    """Say whether a text is a day of the calendar, as 2024-12-31 is."""
+    """Return True if a value is the text of a day of the calendar, as 2024-12-31 is."""
     if not isinstance(value, str) or not _DAY.fullmatch(value):
         return False
     return not is_missing(pd.to_datetime(value, errors="coerce"))

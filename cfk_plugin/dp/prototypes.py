@@ -253,10 +253,11 @@ class DPPrototypes:
         """
         self._check_settings()
         check_population(population)
-        if not population.has_rows:
-            raise PopulationError(
+        population.require_rows(
+            PopulationError(
                 "counts are noised once, where the rows are; this population has none here"
             )
+        )
         domain = PublicDomain.of(population, with_target=self.model_access == "surrogate")
         features = list(population.schema.features)
         if self.model_access == "surrogate":

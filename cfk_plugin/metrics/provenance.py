@@ -28,27 +28,35 @@ def facts_of(population: Population, k: int) -> dict[str, Any]:
     """Return what is known of a population, without any value of an attribute; None where it was
     not sealed.
     """
-    by_size = np.bincount(population.smallest_classes(), minlength=k + 1)
-    people, below, alone = (
-        int(number) for number in (by_size.sum(), by_size[:k].sum(), by_size[1])
-    )
-    shown = _hidden(below, people)
-    exposed: dict[str, Any] = {"unique": None, "below_k": None, "classes": []}
-    if population.has_cells:
-        hidden = _hidden(alone, below) if shown == below else _hidden(alone, people)
-        exposed = {"unique": hidden, "below_k": shown, "classes": _classes(by_size, k)}
+    n_rows = population.n_rows_here
     return {
         "schema_version": SCHEMA_VERSION,
-        "rows": _hidden(population.n_rows, None) if population.has_rows else None,
-        "people": _hidden(people if population.has_cells else population.n_people, None),
+        "rows": None if n_rows is None else _hidden(n_rows, None),
+        "people": _hidden(population.n_people, None),
         "subject_key": population.schema.subject is not None,
         "k": k,
-        **exposed,
+        **_exposure(population.smallest_classes(), k),
         "attributes": [
             _attribute(a, population.domains.get(a.name), bounded=a.role == "quasi-identifier")
             for a in population.schema.attributes
         ],
     }
+
+
+def _exposure(smallest_classes: Rows, k: int) -> dict[str, Any]:
+    """Return how many people share their quasi-identifiers with few; `smallest_classes` has the
+    size of each person's smallest class, and is empty if no class is known.
+    """
+    if not len(smallest_classes):
+        return {"unique": None, "below_k": None, "classes": []}
+    by_size = np.bincount(smallest_classes, minlength=k + 1)
+    people = int(by_size.sum())
+    below_k = int(by_size[:k].sum())
+    unique = int(by_size[1])
+    shown = _hidden(below_k, people)
+    # the exact number below k may be shown, so `unique` must not leave few of them
+    whole = below_k if shown == below_k else people
+    return {"unique": _hidden(unique, whole), "below_k": shown, "classes": _classes(by_size, k)}
 
 
 def declarations_of(schema: Schema) -> dict[str, Any]:

@@ -158,10 +158,12 @@ class PrivateRelease(PrivateValues):
             and policy.rare_values == "release"
             and policy.alpha is None
         )
-        if not self.is_exact and not population.has_rows:
-            raise PolicyError(
-                "bins, rare values and alpha are judged by private values, which a sealed"
-                " population does not have"
+        if not self.is_exact:
+            population.require_rows(
+                PolicyError(
+                    "bins, rare values and alpha are judged by private values, which a sealed"
+                    " population does not have"
+                )
             )
 
     def decide(

@@ -26,16 +26,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.promises import PROMISES
 from cfk_plugin.data.region import Interval, Part, Region, natural, part_from_dict
 from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.keys import Key
 
 Outcome = Literal["new", "again", "earlier", "refused"]
 Reason = Literal["intersection", "too_few_remain"]
-LOOKUP = "lookup"
-"""The guarantee about people inside of regions; all others are about groups of a fixed
-partition.
-"""
 Handles = frozenset[str]
 """Handles of people, as `Key.person` makes them."""
 
@@ -141,7 +138,7 @@ def settle(
     The history of the record gets what is released at its end, and the group of that loses who is
     not inside today.
     """
-    decide = _by_people_inside if wanted.guarantee == LOOKUP else _by_group
+    decide = _by_group if _keeps_regions(wanted.guarantee) else _by_people_inside
     decision, given = decide(index, wanted, history, today)
     if given is None:
         return decision, None
@@ -157,7 +154,7 @@ def people_left(guarantee: str, history: Sequence[ReleasedRegion], today: Handle
 
     `today` has those who are inside of the region that was released last.
     """
-    if guarantee == LOOKUP:
+    if not _keeps_regions(guarantee):
         return len(_inside_all(history) & today)
     regions = {release.digest for release in history}
     return len(history[-1].group.people.members) if len(regions) == 1 else None
@@ -197,7 +194,9 @@ def _by_group(
         if len(wanted.group.people.members) >= wanted.k:
             return Decision("new", wanted.region), wanted
         return _refused("intersection"), None
-    regions = _distinct(release for release in reversed(history) if release.guarantee != LOOKUP)
+    regions = _distinct(
+        release for release in reversed(history) if _keeps_regions(release.guarantee)
+    )
     if not regions:
         return _refused("intersection"), None
     choices = []
@@ -223,6 +222,15 @@ def _first_accepted(
             given = replace(release, k=max(release.k, wanted.k))
             return Decision(outcome, release.region, remaining), given
     return _refused("intersection"), None
+
+
+def _keeps_regions(guarantee: str) -> bool:
+    """Return True if a record keeps its region under a guarantee.
+
+    It does so as well under one that only another version of the package knows: this is stricter.
+    """
+    promise = PROMISES.get(guarantee)
+    return promise is None or promise.keeps_released_regions
 
 
 def _refused(reason: Reason) -> Decision:

@@ -46,7 +46,7 @@ from cfk_plugin.errors import (
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.protection.answers.moves import SearchOptions
+from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.value_book import ValueBook
 from cfk_plugin.protection.partition.microaggregation import Effort
@@ -229,12 +229,8 @@ class KAnonymizer(HostOnly):
         self._check_companions()
         check(self.policy_, self.method, population)
         self._check_settings()
-        if self.ledger is not None and not population.has_cells:
-            raise PolicyError(
-                "a ledger knows records, and a sealed catalogue has none; as it is fixed, many"
-                " answers tell no more than all of it. Leave the ledger out, or protect where the"
-                " rows are"
-            )
+        if self.ledger is not None:
+            population.require_cells(PolicyError(_LEDGER_OF_SEALED))
         models_later = [thresholded(each, threshold) for each in checked_later(later)]
         with doing("asking the model about the training rows"):
             return self._learn(population, thresholded(model, threshold), desired, models_later)
@@ -280,7 +276,7 @@ class KAnonymizer(HostOnly):
         people = self._people_of_ledger()
         self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, self.effort, people)
         protector, self.method_ = self.guarantee_.choose_protector(
-            self.method, self.manager_.protectors()
+            self.method, self.manager_.protectors
         )
         measures_k_effective = self.measure_k_effective and self.guarantee_.reruns_for_k_effective
         if measures_k_effective:
@@ -617,10 +613,9 @@ class KAnonymizer(HostOnly):
             raise PolicyError(
                 "previous= and a ledger both say what was published before; leave one of them out"
             )
-        if not self.population_.has_rows:
-            raise PolicyError(
-                "a sealed catalogue is fixed; publish with previous= where the rows are"
-            )
+        self.population_.require_rows(
+            PolicyError("a sealed catalogue is fixed; publish with previous= where the rows are")
+        )
         if self.policy_.private_values != "shared":
             raise PolicyError(
                 'previous= needs private_values="shared"; publish exact values with a ledger, which'
@@ -822,11 +817,12 @@ class KAnonymizer(HostOnly):
     def _check_cells(self, caller: str) -> None:
         """Refuse a method that looks up the group of a record where no class is known."""
         self._check_fitted()
-        if not self.population_.has_cells:
-            raise PolicyError(
+        self.population_.require_cells(
+            PolicyError(
                 f"{caller} needs to know who is where; a sealed catalogue answers queries: use"
                 " explain()"
             )
+        )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "pipeline_"):
@@ -855,6 +851,10 @@ class KAnonymizer(HostOnly):
 
 
 _MOST_COST = 10  # no attribute differs by more than 1 within its range
+_LEDGER_OF_SEALED = (
+    "a ledger knows records, and a sealed catalogue has none; as it is fixed, many answers tell no"
+    " more than all of it. Leave the ledger out, or protect where the rows are"
+)
 _UNKNOWN_TABLE = (
     "nobody of this table is known to the ledger, which knows other people. If it is another table,"
     " give it a ledger of its own. If it is the same, its values are written in another way, and"

@@ -18,8 +18,7 @@ from cfk_plugin.data.policy import Mask, SearchStart
 from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Progress
-from cfk_plugin.protection.answers.moves import SearchOptions
-from cfk_plugin.protection.answers.search import ExplainerStart
+from cfk_plugin.protection.answers.request import ExplainerStart, SearchOptions
 from cfk_plugin.release.query_outcomes import ReadableQueries
 from cfk_plugin.release.results import Explanation, Withheld
 

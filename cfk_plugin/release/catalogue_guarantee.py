@@ -26,13 +26,9 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes, TrainingLabels
 from cfk_plugin.errors import ExactValuesWarning, HostOnly
-from cfk_plugin.protection.answers.search import (
-    EXPLAINER_START,
-    CatalogueAnswers,
-    ExplainerStart,
-    answer,
-    nearest,
-)
+from cfk_plugin.protection.answers.candidates import EXPLAINER_START
+from cfk_plugin.protection.answers.request import CatalogueRequest, ExplainerStart
+from cfk_plugin.protection.answers.search import CatalogueAnswers, find_answers, nearest
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import PEOPLE, catalogue_to_arrays
 from cfk_plugin.protection.catalogue.value_book import ValueBook
@@ -134,7 +130,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         return SealedRegion(
             int(people),
             int(catalogue.consistent[is_entry].min()),
-            tuple(catalogue.must_hold(group) for group in groups),
+            tuple(catalogue.required_combinations.of(group) for group in groups),
             frozenset(codes.tobytes() for codes in catalogue.codes[is_entry]),
         )
 
@@ -235,7 +231,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         )
         answers, has_outcome = self._without_desired_queries(call, constraints, answers)
         already_desired = position[has_outcome]
-        labels = answers.own
+        labels = answers.labels_at_start
         if labels is None:  # the search had no question
             labels = self.rows.ask(start.counterfactuals.frame)
         is_desired = call.goal.is_met(labels)
@@ -284,23 +280,23 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         With `asks_start` and `asks_queries`, the labels of counterfactuals and of queries are asked
         for with the first question.
         """
-        return answer(
-            self.catalogue,
-            constraints,
-            is_open,
-            who=call.query[position],
+        request = CatalogueRequest(
+            constraints=constraints,
+            open_to=is_open,
+            person_of_query=call.query[position],
             move_towards_query=self.policy.moves_towards_query,
-            explainer_start=explainer_start,
-            asks_own=asks_start,
-            asks_queries=asks_queries,
             options=call.search,
+            explainer_start=explainer_start,
+            asks_start_labels=asks_start,
+            asks_query_labels=asks_queries,
         )
+        return find_answers(self.catalogue, request)
 
     def _without_desired_queries(
         self, call: Call, constraints: Constraints, answers: CatalogueAnswers
     ) -> tuple[CatalogueAnswers, Mask]:
         """Drop answers to queries that have the outcome; return the rest, and the mask of these."""
-        labels = answers.at_queries
+        labels = answers.labels_at_queries
         if labels is None:  # the search had no question
             labels = self.rows.ask(constraints.queries.frame)
         has_outcome = call.goal.is_met(labels)
@@ -344,7 +340,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             constraints=call.constraints_of(position),
             origin=CatalogueOrigin(
                 entries=entries,
-                values_entry=answers.part,
+                values_entry=answers.values_entry,
                 moved=answers.moved,
                 explainer_start=explainer_start,
                 start=start,
@@ -497,7 +493,7 @@ def sources_of(catalogue: Catalogue, origin: CatalogueOrigin) -> Sources:
     is_from_explainer = values_entry == EXPLAINER_START
     # The counterfactual is itself the entry, and its group releases it.
     is_in_group = start.groups == catalogue.group[entries]
-    is_entry = is_in_group & (catalogue.own(start.counterfactuals, start.groups) == source)
+    is_entry = is_in_group & (catalogue.entry_of(start.counterfactuals, start.groups) == source)
     keeps_values = is_from_explainer | is_entry
     frame = start.counterfactuals.frame
     columns = {
@@ -515,9 +511,11 @@ def _entries_with_values(catalogue: Catalogue, entries: Rows, values_entry: Rows
     source = entries.copy()
     at = np.flatnonzero((values_entry >= 0) & (values_entry < len(catalogue)))
     # (n_at, 1 + n_private): group, and what is released of the private values
-    keys = np.column_stack([catalogue.group[entries[at]], catalogue.leaving[values_entry[at]]])
+    keys = np.column_stack(
+        [catalogue.group[entries[at]], catalogue.released_codes[values_entry[at]]]
+    )
     source[at] = [
-        catalogue.offered_by.get(key.tobytes(), entry)
+        catalogue.entry_of_release.get(key.tobytes(), entry)
         for key, entry in zip(keys, source[at], strict=True)
     ]
     return source

@@ -1,8 +1,8 @@
-"""What a ledger lets into a catalogue after a change of data.
+"""Which private values a ledger permits in a catalogue after the data have changed.
 
-Whoever compares two catalogues sees what is new in the later one, and may know who joined in
-between. So the ledger remembers who was in the table of any catalogue on record, and what is new
-may only come from k people who were not.
+An adversary who compares two catalogues sees which values are new in the later one, and may know
+who joined the table in between. So the ledger remembers who was in the table of any catalogue on
+record. New values must come from at least k people who were in none of these tables.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +40,18 @@ if TYPE_CHECKING:
     from cfk_plugin.records.rule import Handles
 
 
+class _Newcomers(NamedTuple):
+    """The people who are new in today's table, as the editions on record show it."""
+
+    n_editions: int  # on record when this was computed
+    people: Handles | None  # None if there is no earlier edition
+
+
 class CatalogueEditions(HostOnly):
     """The catalogues that a ledger has on record for one k and one desired outcome.
 
-    Another k or another outcome has values of its own, which do not depend on these.
+    Catalogues for another k or another outcome have values of their own, which do not depend on
+    these.
     """
 
     def __init__(
@@ -54,93 +62,115 @@ class CatalogueEditions(HostOnly):
         self._policy = policy
         self._goal = goal
         self._series = series_of(policy, goal)
-        self._newcomers: tuple[int, Handles | None] | None = None  # and for how many editions
+        self._newcomers: _Newcomers | None = None  # until it is needed
 
     def build_catalogue(
         self, partition: Partition, rows: TrainingLabels, outcomes: tuple[str, ...]
     ) -> Catalogue:
-        """Build a catalogue of shared values that the ledger lets in, and put these on record.
+        """Build a catalogue of the shared values that the ledger permits, and put them on record.
 
-        They are those on record, and the centers of crowds with at least k new people.
+        Permitted are the values on record, and the centers of crowds with at least k new people.
         """
-        everybody = self._people.everybody()
+        handles = self._people.everybody()
         while True:
-            known = self._ledger.editions(self._series)
-            is_new = _is_unknown(everybody, _people_of(known))
-            on_record = _book_of(known)
-            old = set(on_record.entries)
-            # Without new people nothing can be added, and crowds need not be looked for.
-            centers = centers_of(partition, self._policy.k, outcomes) if is_new.any() else []
-            new = [
-                center.entry
-                for center in centers
-                if center.entry not in old and center.is_of_new_people(is_new, self._policy.k)
-            ]
-            ends = on_record.ends or ranges_of_people(partition, self._policy.k)
-            catalogue = self._built(partition, rows, on_record, new, ends, outcomes)
-            while unused := set(new) - entries_of(catalogue, outcomes):
-                # Only what is released goes on record. Without the rest, each group tries other
-                # values, as the next fit will: so this is done until all of them are released.
-                new = [entry for entry in new if entry not in unused]
-                catalogue = self._built(partition, rows, on_record, new, ends, outcomes)
+            editions = self._ledger.editions(self._series)
+            is_new = _is_new(handles, _people_of(editions))
+            on_record = _book_of(editions)
+            new_entries: list[BookEntry] = []
+            if is_new.any():  # without new people nothing can be added, and no crowd is looked for
+                new_entries = self._new_entries(partition, outcomes, on_record, is_new)
+            ends = on_record.ends
+            has_ends = len(ends) > 0
+            if not has_ends:
+                ends = ranges_of_people(partition, self._policy.k)
+            catalogue = self._build(partition, rows, on_record, new_entries, ends, outcomes)
+            while unused := set(new_entries) - entries_of(catalogue, outcomes):
+                # Only what is released goes on record. Without the unused values, each group tries
+                # other ones, as the next fit will: so this is repeated until all are released.
+                new_entries = [entry for entry in new_entries if entry not in unused]
+                catalogue = self._build(partition, rows, on_record, new_entries, ends, outcomes)
             added = {
-                "values": [[entry.outcome, entry.values] for entry in new],
-                "ends": {} if on_record.ends else ends,
+                "values": [[entry.outcome, entry.values] for entry in new_entries],
+                "ends": {} if has_ends else ends,
             }
-            newcomers = set(everybody[is_new].tolist())
-            # Another process may have put a catalogue on record meanwhile.
-            if not newcomers or self._ledger.add_edition(
-                self._series, len(known), added, newcomers
-            ):
+            newcomers = set(handles[is_new].tolist())
+            if not newcomers:
                 return catalogue
+            if self._ledger.add_edition(self._series, len(editions), added, newcomers):
+                return catalogue
+            # Another process has put a catalogue on record meanwhile: start again.
 
-    def _built(
+    def _new_entries(
+        self,
+        partition: Partition,
+        outcomes: tuple[str, ...],
+        on_record: ValueBook,
+        is_new: NDArray[np.bool_],
+    ) -> list[BookEntry]:
+        """Return the centers of crowds with at least k new people that are not on record yet.
+
+        `is_new` has the shape (n_rows,).
+        """
+        known = set(on_record.entries)
+        return [
+            center.entry
+            for center in centers_of(partition, self._policy.k, outcomes)
+            if center.entry not in known and center.is_of_new_people(is_new, self._policy.k)
+        ]
+
+    def _build(
         self,
         partition: Partition,
         rows: TrainingLabels,
         on_record: ValueBook,
-        new: Sequence[BookEntry],
+        new_entries: Sequence[BookEntry],
         ends: Mapping[str, tuple[float, float]],
         outcomes: tuple[str, ...],
     ) -> Catalogue:
-        book = ValueBook((*on_record.entries, *new), ends, outcomes)
+        """Build a catalogue of the values on record and some new ones."""
+        book = ValueBook((*on_record.entries, *new_entries), ends, outcomes)
         return Catalogue.build(partition, self._policy, self._goal, rows, book)
 
     def newcomers(self) -> Handles | None:
-        """Return who was in no table whose catalogue of exact values was published before.
+        """Return the people who are in today's table and in none with an earlier edition.
 
-        None if there was none. If the last catalogue was of today's table, who was new in that.
+        An edition is a catalogue of exact values that was published. If the last one was made from
+        today's table, return the people who were new in that one. None if there is no earlier one.
         """
-        number = self._ledger.number_of_editions(self._series)
-        if self._newcomers is None or self._newcomers[0] != number:
-            known = self._ledger.editions(self._series)
-            self._newcomers = len(known), self._newcomers_after(known)
-        return self._newcomers[1]
+        n_editions = self._ledger.number_of_editions(self._series)
+        if self._newcomers is None or self._newcomers.n_editions != n_editions:
+            editions = self._ledger.editions(self._series)
+            self._newcomers = _Newcomers(len(editions), self._newcomers_after(editions))
+        return self._newcomers.people
 
     def record_table(self) -> None:
         """Put the people of today's table on record, before a catalogue of them is published."""
         table = self._digest_of_table()
         while True:
-            known = self._ledger.editions(self._series)
-            if known and known[-1].added["table"] == table:
+            editions = self._ledger.editions(self._series)
+            if len(editions) and editions[-1].added["table"] == table:
                 return
-            newcomers = self._people.of_everybody() - _people_of(known)
-            if self._ledger.add_edition(self._series, len(known), {"table": table}, newcomers):
+            newcomers = self._people.of_everybody() - _people_of(editions)
+            if self._ledger.add_edition(self._series, len(editions), {"table": table}, newcomers):
                 return
 
-    def _newcomers_after(self, known: Sequence[Edition]) -> Handles | None:
-        before = [*known]
-        if before and before[-1].added["table"] == self._digest_of_table():
-            before.pop()  # published again, or after a failure
-        return self._people.of_everybody() - _people_of(before) if before else None
+    def _newcomers_after(self, editions: Sequence[Edition]) -> Handles | None:
+        """Return the people who are new after some editions; see `newcomers`."""
+        earlier = list(editions)
+        if earlier and earlier[-1].added["table"] == self._digest_of_table():
+            earlier.pop()  # published again, or after a failure
+        if not earlier:
+            return None
+        return self._people.of_everybody() - _people_of(earlier)
 
     def _digest_of_table(self) -> str:
+        """Return a hash that is the same for tables of the same people."""
         people = sorted(self._people.of_everybody())
         return sha256("".join(people).encode()).hexdigest()
 
 
 def series_of(policy: PrivacyPolicy, goal: DesiredOutcome) -> str:
-    """Return the name of the catalogues that are compared with each other."""
+    """Return the name of the catalogues that can be compared with each other."""
     return f"{policy.private_values} k={policy.k} desired={_text_of(goal)}"
 
 
@@ -156,14 +186,14 @@ def book_of_published(
 ) -> ValueBook:
     """Return the private values of an earlier published catalogue.
 
-    Without a ledger nobody can tell who is new, so a catalogue may have no others.
+    Without a ledger it is not known who is new, so a catalogue may have no other values.
 
     Parameters
     ----------
     content : mapping
         The catalogue as `Explanations.to_json` writes it.
     k : int
-        Of today's policy: the catalogue must have been published with as many people at least.
+        Today's k. The catalogue must have been published with at least this k.
     """
     _check_published(content, k)
     population = partition.population
@@ -188,7 +218,7 @@ def book_of_published(
 
 
 def _check_published(content: Mapping[str, Any], k: int) -> None:
-    """Refuse what is no catalogue, or one whose values may be those of fewer than k people."""
+    """Refuse a file that is no catalogue, or whose values may be those of fewer than k people."""
     policy = content.get("policy")
     if (
         not isinstance(policy, Mapping)
@@ -209,7 +239,7 @@ def _check_published(content: Mapping[str, Any], k: int) -> None:
 
 
 def _exact_values(entry: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the private values of an entry, which must have all of these attributes."""
+    """Return the private values of an entry; refuse one that lacks some of them."""
     released: Mapping[str, Any] = entry["released"]
     if entry["withheld"] or any(isinstance(value, Mapping) for value in released.values()):
         raise PolicyError(
@@ -235,28 +265,34 @@ def entries_of(catalogue: Catalogue, outcomes: tuple[str, ...]) -> set[BookEntry
 
 
 def outcomes_of(eligibility: EligibilityClasses) -> tuple[str, ...]:
-    """Return the text of each side's outcome; one empty text where all are on one side."""
-    return tuple(map(to_text, eligibility.labels)) or ("",)
+    """Return each eligibility class's outcome as text; one empty text if there are no classes."""
+    if not len(eligibility.labels):
+        return ("",)
+    return tuple(to_text(label) for label in eligibility.labels)
 
 
 def _text_of(goal: DesiredOutcome) -> str:
-    """Return the desired outcome as text, the same for 1, 1.0 and True; all functions share one."""
-    if callable(goal.desired):
-        return json.dumps(Outcome.asked(goal.desired).to_dict())
+    """Return the desired outcome as text: the same for 1, 1.0 and True, and for all functions."""
     label = goal.desired
-    return to_text(int(label) if isinstance(label, (bool, np.bool_)) else label)
+    if callable(label):
+        return json.dumps(Outcome.asked(label).to_dict())
+    if isinstance(label, (bool, np.bool_)):
+        label = int(label)
+    return to_text(label)
 
 
-def _is_unknown(people: NDArray[np.object_], known: Handles) -> NDArray[np.bool_]:
-    """Say of each person whether nobody knows the person; both arrays have the shape (n_rows,)."""
-    return np.array([person not in known for person in people.tolist()], dtype=bool)
+def _is_new(handles: NDArray[np.object_], known: Handles) -> NDArray[np.bool_]:
+    """Return which people are not among those known; both arrays have the shape (n_rows,)."""
+    return np.array([handle not in known for handle in handles.tolist()], dtype=bool)
 
 
 def _people_of(editions: Sequence[Edition]) -> Handles:
+    """Return everyone who was in the table of any of these editions."""
     return frozenset[str]().union(*(edition.people for edition in editions))
 
 
 def _book_of(editions: Sequence[Edition]) -> ValueBook:
+    """Return the shared values that some editions added together."""
     entries = [
         BookEntry(outcome, tuple(values))
         for edition in editions
@@ -271,14 +307,15 @@ def _book_of(editions: Sequence[Edition]) -> ValueBook:
 
 
 def _plain(value: Any, *, is_numeric: bool) -> Plain:
+    """Return a value as a book of values has it: None if it is missing, a number, or text."""
     if value is None:
         return None
     return to_number(value) if is_numeric else to_text(value)
 
 
 def _outcomes_of(entry: Mapping[str, Any], outcomes: tuple[str, ...]) -> Sequence[str]:
-    """Return the outcomes that an entry's values were released for; all if it does not say."""
-    told = Outcome.of(entry["outcome"])
-    if told.label is None or told.is_other or to_text(told.label) not in outcomes:
+    """Return the outcomes that an entry's values were released for; all if the entry names none."""
+    outcome = Outcome.of(entry["outcome"])
+    if outcome.label is None or outcome.is_other or to_text(outcome.label) not in outcomes:
         return outcomes
-    return (to_text(told.label),)
+    return (to_text(outcome.label),)

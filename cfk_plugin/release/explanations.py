@@ -14,6 +14,7 @@ import pandas as pd
 from cfk_plugin.data.display import card, table
 from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.outcome import ALREADY_DESIRED
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import HostOnly, InputError, counted, did_you_mean, require
 from cfk_plugin.hookspecs import NativeStatus
@@ -678,8 +679,9 @@ class Explanations(HostOnly, Sequence[Explanation]):
         if isinstance(explanation, PrototypeCounterfactual):
             return {}
         row = {"finding": finding, **explanation.audit_row(quasi_identifiers)}
-        is_by_catalogue = self.policy.guarantee == "catalogue"
-        if self.about.is_for_people and is_by_catalogue and row.get("k_consistent"):
+        promise = promise_of(self.policy.guarantee)
+        is_true = self.about.is_for_people and promise.promises_true_answers
+        if is_true and row.get("k_consistent"):
             row["true"] = True
         return row
 

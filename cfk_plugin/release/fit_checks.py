@@ -7,7 +7,6 @@ import warnings
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.release.guarantee import FitRules
 from cfk_plugin.release.guarantee_choice import KINDS
 from cfk_plugin.release.protector_choice import AUTO
 
@@ -31,10 +30,11 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
             f"k = {policy.k} is above the number of people, {population.n_people}; choose a smaller"
             " k, or take more people in"
         )
-    if population.is_sealed:
-        _check_sealed(policy, kind.fit_rules)
-    elif not population.has_rows:
-        _check_distributed(policy, kind.fit_rules)
+    population.check_policy(
+        policy,
+        counts_rows_per_call=kind.fit_rules.counts_rows_per_call,
+        needs_private_values=kind.fit_rules.needs_private_values,
+    )
     if (policy.l or policy.t is not None) and not population.schema.sensitive:
         raise PolicyError(
             "l and t need sensitive attributes in the schema; name them with `sensitive=`"
@@ -44,33 +44,6 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
             f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs'
             ' method="auto"; a method that chooses a region per counterfactual needs'
             ' guarantee="lookup"'
-        )
-
-
-def _check_sealed(policy: PrivacyPolicy, rules: FitRules) -> None:
-    """Refuse what is counted in rows at each call, as a sealed population has none."""
-    if rules.counts_rows_per_call and (policy.l is not None or policy.t is not None):
-        raise PolicyError(
-            "l and t of a region of its own are counted in rows, and a sealed population has none"
-        )
-
-
-def _check_distributed(policy: PrivacyPolicy, rules: FitRules) -> None:
-    """Refuse what needs people's private values or predictions, which stay on the cluster."""
-    is_needed = {
-        "l": policy.l is not None,
-        "t": policy.t is not None,
-        f'guarantee="{policy.guarantee}"': rules.needs_private_values,
-        "rare_values": policy.rare_values != "release",
-        "alpha": policy.alpha is not None,
-        "private_values": policy.private_values == "bins",
-    }
-    needed = [name for name, is_asked in is_needed.items() if is_asked]
-    if needed:
-        raise PolicyError(
-            f"{', '.join(needed)}: judged by private values or predictions of people, and these"
-            ' rows stay on the cluster; use guarantee="reciprocal", or Population.from_frame or'
-            " from_parquet"
         )
 
 

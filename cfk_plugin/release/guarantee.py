@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from cfk_plugin.protection.catalogue.catalogue import Catalogue
     from cfk_plugin.protection.catalogue.value_book import ValueBook
 
+RegisteredProtectors = Callable[[], Mapping[str, Callable[[], Protector]]]
+"""Returns the protectors of plugins by their names."""
+
 _NO_CATALOGUE = '{} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
 _WEAK = (
     "a lookup guarantee counts the people in a region; somebody who reruns the algorithm, or asks"
@@ -223,11 +226,12 @@ class Guarantee(HostOnly, ABC):
 
     @abstractmethod
     def choose_protector(
-        self, method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]
+        self, method: str | Protector, registered: RegisteredProtectors
     ) -> tuple[Protector, str]:
         """Return the protector that proposes regions, and its name.
 
-        `method` is what the user asks for, `plugins` has the protectors of plugins by name.
+        `method` is what the user asks for. `registered` asks plugins for their protectors; it is
+        called only where one may be chosen, so that a broken plugin does no harm elsewhere.
         """
 
     def groups_of(self, candidates: Candidates) -> Rows | None:
@@ -339,10 +343,10 @@ class LookupGuarantee(Guarantee):
         )
 
     def choose_protector(
-        self, method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]
+        self, method: str | Protector, registered: RegisteredProtectors
     ) -> tuple[Protector, str]:
         """Return the protector that the user asks for."""
-        return choose_protector(method, plugins)
+        return choose_protector(method, registered())
 
     @classmethod
     def warning(cls, policy: PrivacyPolicy) -> tuple[str, type[Warning]] | None:
@@ -388,7 +392,7 @@ class ReciprocalGuarantee(Guarantee):
     def choose_protector(
         self,
         method: str | Protector,
-        plugins: Mapping[str, Callable[[], Protector]],
+        registered: RegisteredProtectors,
     ) -> tuple[Protector, str]:
         """Return the protector that looks up the group of a counterfactual."""
         return ReciprocalProtector(self.partition, self.method), self.method

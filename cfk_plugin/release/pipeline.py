@@ -37,7 +37,7 @@ from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector
 from cfk_plugin.plugins import PluginManager, worst
-from cfk_plugin.protection.answers.moves import SearchOptions
+from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.release.call import Call, Candidates, Selection
 from cfk_plugin.release.catalogue_guarantee import candidates_of_entries
 from cfk_plugin.release.detection import Detector
@@ -171,9 +171,27 @@ class Pipeline(HostOnly):
             return withheld(query, error)
 
     def catalogue_entries(self, catalogue: Catalogue, which: Rows) -> Iterator[Explanation]:
-        """Yield some entries of the catalogue as released, or why they are withheld.
+        """Decide about entries of the catalogue, to publish them; yield an explanation for each.
 
-        A ledger records them.
+        Each entry goes through steps 3 to 6 as the answer to a query does: it is recounted and, if
+        there is a ledger, recorded there before it is yielded. Entries are decided in blocks, when
+        they are needed.
+
+        Parameters
+        ----------
+        catalogue : Catalogue
+        which : int64, shape (n,)
+            The positions of the entries in the catalogue.
+
+        Yields
+        ------
+        Explanation
+            The entry as released, or `Withheld` with the reason, in the order of `which`.
+
+        Raises
+        ------
+        CFKError
+            If a step fails. The entries of the block and all later ones are then not yielded.
         """
         for start in range(0, len(which), _AT_ONCE):
             with failing_closed():

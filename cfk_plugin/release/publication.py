@@ -17,6 +17,7 @@ from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import (
     Interval,
     Part,
@@ -40,8 +41,8 @@ from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
 _FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high", "exact")
 _FLOORS = ("k_desired_at_least", "k_consistent_at_least")
 _SAID = ("outcome", "region", "released", "withheld")
-# JSON: an entry as files have it, and what all entries have in common
-_ENTRY, _CATALOGUE = "entry", "catalogue"
+_ENTRY = "entry"  # JSON of an entry, as files have it
+_CATALOGUE = "catalogue"  # JSON of what all entries have in common
 # Sections of a language that the page writes sentences with.
 _LANGUAGE_OF_PAGE = ("numbers", "dates", "values", "changes", "answers")
 _ROUNDED = 0.005 + 1e-9  # how much a figure with two decimals may be off
@@ -112,7 +113,9 @@ def table_of(text: str) -> pd.DataFrame:
     `content_of`.
     """
     content = json.loads(text)
-    columns, entries, k = content["columns"], content["explanations"], content["policy"]["k"]
+    columns = content["columns"]
+    entries = content["explanations"]
+    k = content["policy"]["k"]
     head = {name: of for name, of in content.items() if name not in ("asked", "explanations")}
     head["entries"] = len(entries)
     cells = [_cells(entry) for entry in entries]
@@ -207,8 +210,9 @@ def catalogue_page(
     InputError
         If these are not entries of a catalogue.
     """
-    policy, entries = published.policy, published.generalized
-    if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
+    policy = published.policy
+    entries = published.generalized
+    if not isinstance(policy, PrivacyPolicy) or not promise_of(policy.guarantee).can_be_published:
         raise InputError("these are no entries of a catalogue; give KAnonymizer.published()")
     schema = population.schema
     wording = schema.wording
@@ -312,9 +316,11 @@ def _feature(
     at = []
     for entry in entries:
         part = entry.parts().get(name)
-        at.append(-1 if part is None else codes.setdefault(part, len(codes)))
-        if part is not None:
-            titles[part] = entry.titles.get(name)
+        if part is None:
+            at.append(-1)
+            continue
+        at.append(codes.setdefault(part, len(codes)))
+        titles[part] = entry.titles.get(name)
     found: dict[str, Any] = {
         "name": name,
         "at": at,
@@ -378,7 +384,8 @@ def _feature(
 def _described(name: str, part: Part, title: str | None, schema: Schema) -> str:
     """Return what an entry asks of a column in words, without values that are never advised."""
     advised = advised_part(part, schema.never_advised.get(name, frozenset()))
-    return schema.wording.described(name, advised, title if advised == part else None)
+    title_of_advised = title if advised == part else None
+    return schema.wording.described(name, advised, title_of_advised)
 
 
 def _range(part: Part, *, is_date: bool) -> Any:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import repeat
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,9 +22,10 @@ from cfk_plugin.data.constraints import rules_of
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import OPPOSITE, DesiredOutcome, DesiredSet, Outcome, desired_of_text
 from cfk_plugin.data.policy import MIN_LIFT, PrivacyPolicy
+from cfk_plugin.data.promises import PROMISES, promise_of
 from cfk_plugin.data.region import Interval, to_text
 from cfk_plugin.data.values import to_number
-from cfk_plugin.errors import ModelError
+from cfk_plugin.errors import HostOnly, ModelError
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
@@ -74,7 +75,8 @@ if TYPE_CHECKING:
     from cfk_plugin.release.results import Policy
 
 # For pureness, up to `CELLS` combinations are all asked; of more, `SAMPLES` are drawn.
-CELLS, SAMPLES = Verifier.cell_budget, Verifier.samples
+CELLS = Verifier.cell_budget
+SAMPLES = Verifier.samples
 _AT_ONCE = 32  # regions that the model is asked about at once
 NEAR = 1e-9  # figures this close are equal: a table that was written as text has lost the last bits
 
@@ -92,9 +94,14 @@ class Recount:
     still_true: StillTrue | None = None  # of the answers, by the model; None if nobody asked it
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a finding shows that the file is wrong."""
+        return any(finding.fails for finding in self.findings)
+
+    @property
     def verdict(self) -> str:
         """Return ``fail``, ``review`` (a person has to look) or ``pass``."""
-        if any(finding.fails for finding in self.findings):
+        if self.has_failed:
             return "fail"
         return "review" if self.findings else "pass"
 
@@ -120,7 +127,10 @@ def examine(
     `signed` is only reported. `table` is what a catalogue's content was read from. With `queries`,
     the instances that were answered, the model says which answers are still true.
     """
-    report = Recount(unfit(content, () if population is None else population.schema.features))
+    features: Sequence[str] = ()
+    if population is not None:
+        features = population.schema.features
+    report = Recount(unfit(content, features))
     if report.findings:
         report.unchecked.append("anything else: the form has to be right first")
         return report
@@ -128,12 +138,9 @@ def examine(
     if policy is None:
         report.findings.append(Finding("policy", "its settings contradict each other"))
         return report
-    released = [entry for entry in content["explanations"] if entry["status"] == "released"]
-    attacks = [entry["certificate"].get("not_stopped", ()) for entry in released]
-    report.not_stopped += dict.fromkeys(chain.from_iterable(attacks))
+    report.not_stopped += _attacks_not_stopped(content)
     report.findings += inconsistent(content, policy)
     is_catalogue = content["kind"] == "catalogue"
-    features = () if population is None else population.schema.features
     if is_catalogue:
         report.findings += _wrong_catalogue(content, policy, table, features)
     report.unchecked += _unchecked(
@@ -146,29 +153,61 @@ def examine(
         is_catalogue=is_catalogue,
         has_sentences=any("sentence" in entry for entry in content["explanations"]),
     )
-    if isinstance(policy, PrivacyPolicy) and "least_pureness" not in content:
-        report.findings.append(Finding("least_pureness", "is missing"))
-    if agreed is not None and agreed != policy:
-        report.findings.append(Finding("policy", "is not the one that was given"))
-    if all(entry["status"] == "withheld" for entry in content["explanations"]):
-        report.findings.append(Finding("explanations", "nothing was released", fails=False))
+    report.findings += _missing_floor(content, policy)
+    report.findings += _other_policy(policy, agreed)
+    report.findings += _nothing_released(content)
     if population is None:
         return report
     report.findings += wrong_columns(content, population)
     if not isinstance(policy, PrivacyPolicy):
-        report.findings += _of_prototypes(content, population, policy, judge, report)
+        report.findings += _findings_on_prototypes(content, population, policy, judge, report)
         return report
-    is_contradictory = any(finding.fails for finding in report.findings)
+    is_contradictory = report.has_failed
     if rerun and is_contradictory:
         report.unchecked.append("that regions are those of the guarantee: the file is wrong anyway")
-    options: dict[str, Any] = {
-        "k": k,
-        "outcome": outcome,
-        "rerun": rerun and not is_contradictory,
-        "queries": queries,
-    }
-    report.findings += _of_regions(content, population, policy, judge, report, **options)
+    checks = RegionChecks(
+        content=content,
+        population=population,
+        policy=policy,
+        judge=judge,
+        requested_k=k,
+        outcome=outcome,
+        has_rerun=rerun and not is_contradictory,
+        queries=queries,
+        report=report,
+    )
+    report.findings += checks.findings()
     return report
+
+
+# --- checks of a whole file -----------------------------------------------------------------------
+
+
+def _released_entries(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [entry for entry in content["explanations"] if entry["status"] == "released"]
+
+
+def _attacks_not_stopped(content: Mapping[str, Any]) -> list[str]:
+    """Return the attacks that some certificate names, each once."""
+    attacks: dict[str, None] = {}
+    for entry in _released_entries(content):
+        attacks |= dict.fromkeys(entry["certificate"].get("not_stopped", ()))
+    return list(attacks)
+
+
+def _missing_floor(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding]:
+    if isinstance(policy, PrivacyPolicy) and "least_pureness" not in content:
+        yield Finding("least_pureness", "is missing")
+
+
+def _other_policy(policy: Policy, agreed: PrivacyPolicy | None) -> Iterator[Finding]:
+    if agreed is not None and agreed != policy:
+        yield Finding("policy", "is not the one that was given")
+
+
+def _nothing_released(content: Mapping[str, Any]) -> Iterator[Finding]:
+    if all(entry["status"] == "withheld" for entry in content["explanations"]):
+        yield Finding("explanations", "nothing was released", fails=False)
 
 
 def _wrong_catalogue(
@@ -178,7 +217,10 @@ def _wrong_catalogue(
     features: Sequence[str],
 ) -> Iterator[Finding]:
     """Yield why the content is not a catalogue, or differs from the table that it was read from."""
-    if not isinstance(policy, PrivacyPolicy) or policy.guarantee != "catalogue":
+    may_be_catalogue = (
+        isinstance(policy, PrivacyPolicy) and promise_of(policy.guarantee).can_be_published
+    )
+    if not may_be_catalogue:
         yield Finding("kind", "is 'catalogue', and the policy's guarantee is another one")
         return
     yield from wrong_order(content)
@@ -187,13 +229,14 @@ def _wrong_catalogue(
         yield from wrong_table(table, content, features)
 
 
-def _of_prototypes(
+def _findings_on_prototypes(
     content: Mapping[str, Any],
     population: Population,
     policy: Policy,
     judge: Judge | None,
     report: Recount,
 ) -> Iterator[Finding]:
+    """Yield what is wrong with prototypes, and that no people can be counted for them."""
     wrong = list(wrong_prototypes(content, population))
     yield from wrong
     if judge is not None and not wrong:
@@ -205,119 +248,23 @@ def _of_prototypes(
     yield Finding("explanations", f"{no_count}; see cfk audit epsilon", fails=False)
 
 
-def _of_regions(
-    content: Mapping[str, Any],
-    population: Population,
-    policy: PrivacyPolicy,
-    judge: Judge | None,
-    report: Recount,
-    *,
-    k: int | None,
-    outcome: str | None,
-    rerun: bool,
-    queries: pd.DataFrame | None,
-) -> Iterator[Finding]:
-    found, wrong = read(content, population, policy)
-    yield from wrong
-    # A catalogue is always about the table of today, so its counts must match exactly.
-    is_catalogue = content["kind"] == "catalogue" and policy.guarantee == "catalogue"
-    again = _rerun_of(content, policy, judge, report) if rerun else None
-    if again is not None and is_catalogue:
-        yield from again.wrong_publication(content, report)
-    known = {*BUILT_IN, *load_plugins().protectors(), "reciprocal", "catalogue"}
-    labels = _labels(population, judge, outcome)
-    floor = floor_of(content)
-    impure: list[Released] = []  # by the model
-    for each, answer in zip(
-        found, repeat(None) if judge is None else judge.asked(found), strict=judge is not None
-    ):
-        said = each.entry["certificate"]
-        report.counts.append(population.people(each.rows))
-        same = population.has_key and said["population"] == population.fingerprint
-        yield from recount(each, population, policy, k, of_today=is_catalogue or same)
-        if said["method"] not in known:
-            yield Finding(
-                each.where,
-                "certificate.method is the name of no method or plugin that is installed here",
-            )
-        if population.has_key and not same:
-            yield Finding(
-                each.where, "is about another population, or was made with another key", fails=False
-            )
-        yield from _wrong_outcome(each, labels, judge)
-        if judge is not None and answer is not None:
-            yield from _wrong_for_model(each, answer, policy, k, judge, report)
-            if answer.share < floor:
-                impure.append(each)
-        if again is not None and not is_catalogue:
-            yield from again.wrong(each)
-    if judge is not None:
-        report.still_true = (
-            judge.true_entries(found, impure, policy)
-            if is_catalogue
-            else judge.true_answers(found, queries, policy, report)
-        )
-    yield from _not_true(report.still_true, policy)
-    if not population.has_key:
-        report.unchecked.append("that this is the population of the certificates (set CFK_KEY)")
-
-
-def _wrong_for_model(
-    found: Released,
-    answer: _ModelSays,
-    policy: PrivacyPolicy,
-    k: int | None,
-    judge: Judge,
-    report: Recount,
-) -> Iterator[Finding]:
-    """Yield what the model contradicts of a certificate."""
-    if not answer.size:
-        report.unchecked.append(
-            f"pureness of {found.where}: the table has no number in a released bin"
-        )
-        return
-    yield from judge.wrong_pureness(found, answer)
-    yield from judge.too_few(found, answer, policy, k)
-
-
-def _not_true(found: StillTrue | None, policy: Policy) -> Iterator[Finding]:
+def _not_true(still_true: StillTrue | None, policy: Policy) -> Iterator[Finding]:
     """Yield the answers that the model refuses.
 
-    Only a catalogue and prototypes promise that an answer is true for the person who asked.
+    That is wrong only if answers are promised to be true for the person who asked. Prototypes
+    promise it, too.
     """
-    is_promised = not isinstance(policy, PrivacyPolicy) or policy.guarantee == "catalogue"
-    for position in () if found is None else found.broken:
+    if still_true is None:
+        return
+    is_promised = True
+    if isinstance(policy, PrivacyPolicy):
+        is_promised = promise_of(policy.guarantee).promises_true_answers
+    for position in still_true.broken:
         yield Finding(
             f"explanation {position}",
             "is not true for this model: it does not give the outcome",
             fails=is_promised,
         )
-
-
-def _rerun_of(
-    content: Mapping[str, Any], policy: PrivacyPolicy, judge: Judge | None, report: Recount
-) -> Rerun | None:
-    """Return the guarantee's regions, built again; None where the file does not tell enough."""
-    if judge is None:
-        return None
-    if judge.previous is not None:
-        report.unchecked.append(
-            "that the catalogue of --previous is the one that was published: its values are taken"
-            " as they are"
-        )
-    if policy.guarantee == "lookup":
-        report.unchecked.append(
-            "that a search finds these regions again: its counterfactuals are not in the file"
-        )
-        return None
-    released = [entry for entry in content["explanations"] if entry["status"] == "released"]
-    if any(entry["certificate"]["n_later"] for entry in released):
-        report.unchecked.append(
-            "that these are the guarantee's regions: models in later= decided on them, and they are"
-            " not here"
-        )
-        return None
-    return judge.rerun_of(replace(policy, min_pureness=floor_of(content)))
 
 
 def _unchecked(
@@ -332,49 +279,315 @@ def _unchecked(
     has_sentences: bool,
 ) -> list[str]:
     """Return what was not checked, with the option that checks it where there is one."""
-    guarantee = policy.guarantee if isinstance(policy, PrivacyPolicy) else None
-    checked = {
+    # Prototypes are drawn with noise, and have no region, no search and no entry to check.
+    promise = promise_of(policy.guarantee) if isinstance(policy, PrivacyPolicy) else None
+    is_of_prototypes = promise is None
+    may_claim_optimality = promise is not None and promise.may_claim_optimality
+    has_counterfactuals = promise is not None and promise.releases_counterfactuals
+    searches_for_answers = promise is not None and promise.searches_for_answers
+    is_checked = {
         "who wrote the file, and changes that fit the rest of it (--key)": signed,
         "that its policy is the one that was agreed on (--policy)": agreed,
         "people, information loss and values (give the training rows and --schema)": people,
-        "pureness (--model)": model or guarantee is None,
-        "that regions are those of the guarantee (--rerun)": rerun or guarantee is None,
-        "optimal and gap, which are the method's own claim": guarantee != "lookup",
+        "pureness (--model)": model or is_of_prototypes,
+        "that regions are those of the guarantee (--rerun)": rerun or is_of_prototypes,
+        "optimal and gap, which are the method's own claim": not may_claim_optimality,
         "that private values are those of the entries, and that none is missing (--rerun)": (
-            not is_catalogue or rerun
+            rerun or not is_catalogue
         ),
         "that private values are those of the counterfactuals, which are not in the file": (
-            guarantee is None or guarantee == "catalogue"
+            not has_counterfactuals
         ),
         "which entry of the catalogue answers a query, and how far it was moved": (
-            guarantee != "catalogue" or is_catalogue
+            is_catalogue or not searches_for_answers
         ),
         "where searches for answers started, on which query steering depends": (
-            guarantee != "catalogue" or is_catalogue
+            is_catalogue or not searches_for_answers
         ),
         "that no answer was taken out together with its number": is_catalogue,
-        "why explanations were withheld": guarantee is None or is_catalogue,
+        "why explanations were withheld": is_catalogue or is_of_prototypes,
         "that sentences say what their entries say": not has_sentences,
     }
-    return [what for what, is_checked in checked.items() if not is_checked]
+    return [statement for statement, checked in is_checked.items() if not checked]
 
 
-def _labels(population: Population, judge: Judge | None, outcome: str | None) -> set[str]:
-    """Return all known outcomes as text: of the table's target, of the model, and the one that was
-    named.
+# --- checks of released regions -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class CheckedRegion(HostOnly):
+    """A released region, and what is counted of it again."""
+
+    released: Released
+    population: Population
+    policy: PrivacyPolicy
+    requested_k: int | None  # in place of the policy's
+    is_same_population: bool  # the certificate has this population's fingerprint
+    # Whether the certificate is known to be about these people. If not, a difference may come from
+    # others.
+    is_of_today: bool
+    is_known_method: bool  # the certificate names a method that is installed here
+    n_people: int  # inside
+    ncp: float
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        certificate: Mapping[str, Any] = self.released.entry["certificate"]
+        return certificate
+
+    @property
+    def where(self) -> str:
+        """How findings name the region."""
+        return self.released.where
+
+    @property
+    def required_k(self) -> int:
+        """Number of people that must be inside."""
+        return self.policy.k if self.requested_k is None else self.requested_k
+
+
+def too_few_people(region: CheckedRegion) -> Iterator[Finding]:
+    if region.n_people < region.required_k:
+        required = "k" if region.requested_k is None else region.requested_k
+        yield Finding(region.where, f"{region.n_people} people, fewer than {required}")
+
+
+def other_number_of_people(region: CheckedRegion) -> Iterator[Finding]:
+    """Yield that the certificate counts other people, or fewer as a ledger may have it."""
+    certified = region.certificate["k"]
+    if region.required_k <= certified < region.n_people:
+        yield Finding(
+            region.where,
+            f"{region.n_people} people, and the certificate counts fewer: if a ledger was kept,"
+            " those who are left of an earlier release",
+            fails=False,
+        )
+    elif certified != region.n_people:
+        yield Finding(
+            region.where,
+            f"{region.n_people} people, and the certificate says something else",
+            fails=region.is_of_today,
+        )
+
+
+def other_loss(region: CheckedRegion) -> Iterator[Finding]:
+    tolerance = 0.0 if region.is_of_today else NEAR
+    if abs(region.certificate["ncp"] - region.ncp) > tolerance:
+        yield Finding(
+            region.where,
+            f"ncp is {region.ncp:.6g}, and the certificate says something else",
+            fails=region.is_of_today,
+        )
+
+
+def impossible_pureness(region: CheckedRegion) -> Iterator[Finding]:
+    if not _may_be_pureness(region.released, region.population):
+        yield Finding(
+            region.where,
+            "pureness is no share of the region's combinations, or its interval is none of it",
+        )
+
+
+def rare_values(region: CheckedRegion) -> Iterator[Finding]:
+    """Yield private values that fewer than k people have, where the policy withholds these."""
+    if region.policy.rare_values != "withhold":
+        return
+    values = PrivateValues(region.population)
+    for j, name in enumerate(region.population.schema.private):
+        if name not in region.released.entry["released"]:
+            continue
+        if values.people(j, _span(region.released, name)) < region.policy.k:
+            yield Finding(region.where, f"releases {name}, which fewer than k people have")
+
+
+def undiverse_inside(region: CheckedRegion) -> Iterator[Finding]:
+    """Yield what is not diverse inside, where the guarantee counts everyone inside.
+
+    Under the others those count who are mapped to the region, which only a rerun tells.
     """
-    target, found = population.schema.target, population.frame
-    labels = (
-        [] if target is None or target not in found else found[target].dropna().unique().tolist()
-    )
-    labels += [] if judge is None else judge.own.tolist()
-    if outcome is not None and outcome != OPPOSITE:
-        named = desired_of_text(outcome, (), str)
-        labels += [outcome, *(named.labels if isinstance(named, DesiredSet) else [named])]
-    return {to_text(label) for label in labels}
+    if promise_of(region.policy.guarantee).counts_everyone_inside:
+        rows = region.released.rows
+        yield from undiverse(region.released, region.population, region.policy, rows)
 
 
-def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> Iterator[Finding]:
+def unknown_method(region: CheckedRegion) -> Iterator[Finding]:
+    if not region.is_known_method:
+        yield Finding(
+            region.where,
+            "certificate.method is the name of no method or plugin that is installed here",
+        )
+
+
+def other_population(region: CheckedRegion) -> Iterator[Finding]:
+    if region.population.has_key and not region.is_same_population:
+        yield Finding(
+            region.where, "is about another population, or was made with another key", fails=False
+        )
+
+
+CHECKS_AGAINST_PEOPLE: tuple[Callable[[CheckedRegion], Iterator[Finding]], ...] = (
+    too_few_people,
+    other_number_of_people,
+    other_loss,
+    impossible_pureness,
+    rare_values,
+    undiverse_inside,
+    unknown_method,
+    other_population,
+)
+"""What is checked of a released region without the model, in the order of the findings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RegionChecks(HostOnly):
+    """The checks of a file's released regions, against the people and, if given, the model."""
+
+    content: Mapping[str, Any]
+    population: Population
+    policy: PrivacyPolicy
+    judge: Judge | None
+    requested_k: int | None  # in place of the policy's
+    outcome: str | None  # the desired one, by name
+    has_rerun: bool  # whether the guarantee's regions are built again
+    queries: pd.DataFrame | None  # the instances that were answered
+    report: Recount  # is told what could not be checked, and the counts
+
+    @property
+    def is_catalogue(self) -> bool:
+        """Whether the file is a published catalogue.
+
+        That is always about the table of today, so its counts must match exactly.
+        """
+        may_be_catalogue = promise_of(self.policy.guarantee).can_be_published
+        return may_be_catalogue and self.content["kind"] == "catalogue"
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is wrong with the regions, one after the other, and then with the answers."""
+        released, unreadable = read(self.content, self.population, self.policy)
+        yield from unreadable
+        rerun = self._rerun()
+        if rerun is not None and self.is_catalogue:
+            yield from rerun.wrong_publication(self.content, self.report)
+        known_methods = _known_methods()
+        known_outcomes = self._known_outcomes()
+        floor = floor_of(self.content)
+        impure: list[Released] = []  # by the model
+        outcomes_of_regions: Iterable[ModelOutcomes | None] = repeat(None, len(released))
+        if self.judge is not None:
+            outcomes_of_regions = self.judge.outcomes_of(released)
+        for found, outcomes in zip(released, outcomes_of_regions, strict=True):
+            region = self._counted(found, known_methods)
+            self.report.counts.append(region.n_people)
+            for check in CHECKS_AGAINST_PEOPLE:
+                yield from check(region)
+            yield from _wrong_outcome(found, known_outcomes, has_model=self.judge is not None)
+            if self.judge is not None and outcomes is not None:
+                yield from self._wrong_for_model(region, outcomes, self.judge)
+                if outcomes.share < floor:
+                    impure.append(found)
+            if rerun is not None and not self.is_catalogue:
+                yield from rerun.wrong_region(found)
+        if self.judge is not None:
+            self.report.still_true = self._still_true(released, impure, self.judge)
+        yield from _not_true(self.report.still_true, self.policy)
+        if not self.population.has_key:
+            self.report.unchecked.append(
+                "that this is the population of the certificates (set CFK_KEY)"
+            )
+
+    def _counted(self, released: Released, known_methods: set[str]) -> CheckedRegion:
+        """Count the people inside a region and its information loss."""
+        population = self.population
+        certificate = released.entry["certificate"]
+        is_same_population = (
+            population.has_key and certificate["population"] == population.fingerprint
+        )
+        return CheckedRegion(
+            released=released,
+            population=population,
+            policy=self.policy,
+            requested_k=self.requested_k,
+            is_same_population=is_same_population,
+            is_of_today=self.is_catalogue or is_same_population,
+            is_known_method=certificate["method"] in known_methods,
+            n_people=population.people(released.rows),
+            ncp=ncp(released.region, population),
+        )
+
+    def _known_outcomes(self) -> set[str]:
+        """Return all known outcomes as text: of the table's target, of the model, and the one that
+        was named.
+        """
+        target = self.population.schema.target
+        frame = self.population.frame
+        labels: list[Any] = []
+        if target is not None and target in frame:
+            labels += frame[target].dropna().unique().tolist()
+        if self.judge is not None:
+            labels += self.judge.row_labels.tolist()
+        if self.outcome is not None and self.outcome != OPPOSITE:
+            named = desired_of_text(self.outcome, (), str)
+            labels.append(self.outcome)
+            labels += named.labels if isinstance(named, DesiredSet) else [named]
+        return {to_text(label) for label in labels}
+
+    def _rerun(self) -> Rerun | None:
+        """Return the guarantee's regions, built again.
+
+        None if they are not to be built, or the file does not tell enough.
+        """
+        if self.judge is None or not self.has_rerun:
+            return None
+        unchecked = self.report.unchecked
+        if self.judge.previous is not None:
+            unchecked.append(
+                "that the catalogue of --previous is the one that was published: its values are"
+                " taken as they are"
+            )
+        if not promise_of(self.policy.guarantee).has_fixed_regions:
+            unchecked.append(
+                "that a search finds these regions again: its counterfactuals are not in the file"
+            )
+            return None
+        if any(entry["certificate"]["n_later"] for entry in _released_entries(self.content)):
+            unchecked.append(
+                "that these are the guarantee's regions: models in later= decided on them, and they"
+                " are not here"
+            )
+            return None
+        return self.judge.rerun_of(replace(self.policy, min_pureness=floor_of(self.content)))
+
+    def _wrong_for_model(
+        self, region: CheckedRegion, outcomes: ModelOutcomes, judge: Judge
+    ) -> Iterator[Finding]:
+        """Yield what the model contradicts of a certificate."""
+        if outcomes.n_combinations == 0:
+            self.report.unchecked.append(
+                f"pureness of {region.where}: the table has no number in a released bin"
+            )
+            return
+        yield from judge.wrong_pureness(region.released, outcomes)
+        if self.policy.counts_eligible:
+            yield from judge.too_few_eligible(region, outcomes)
+
+    def _still_true(
+        self, released: Sequence[Released], impure: Sequence[Released], judge: Judge
+    ) -> StillTrue | None:
+        """Count the answers that are true for the model; None where that cannot be."""
+        if self.is_catalogue:
+            return judge.true_entries(released, impure, self.policy)
+        return judge.true_answers(released, self.queries, self.policy, self.report)
+
+
+def _known_methods() -> set[str]:
+    """Return the names of all methods that certificates of regions may state here."""
+    with_fixed_regions = [name for name in PROMISES if promise_of(name).has_fixed_regions]
+    return {*BUILT_IN, *load_plugins().protectors(), *with_fixed_regions}
+
+
+def _wrong_outcome(
+    found: Released, known_outcomes: set[str], *, has_model: bool
+) -> Iterator[Finding]:
     """Yield an outcome that is missing or not known: an unknown text or number could be
     anything.
     """
@@ -386,67 +599,28 @@ def _wrong_outcome(found: Released, labels: set[str], judge: Judge | None) -> It
             fails=False,
         )
         return
-    named = outcome.get("any", [outcome.get("label", outcome.get("not", False))])
-    if all(isinstance(label, bool) for label in named) and (
-        "low" not in outcome or judge is not None
-    ):
+    not_known = Finding(
+        found.where, "names an outcome that nothing tells; give --desired or --model", fails=False
+    )
+    if "low" in outcome:  # a range of numbers
+        if not has_model and str(Outcome.of(outcome)) not in known_outcomes:
+            yield not_known
         return
-    if "low" in outcome and str(Outcome.of(outcome)) in labels:
+    if "any" in outcome:
+        labels = outcome["any"]
+    elif "label" in outcome:
+        labels = [outcome["label"]]
+    else:
+        labels = [outcome["not"]]
+    if all(isinstance(label, bool) for label in labels):
         return
-    if "low" in outcome or not labels:
-        yield Finding(
-            found.where,
-            "names an outcome that nothing tells; give --desired or --model",
-            fails=False,
-        )
-    elif not {*map(to_text, named)} <= labels:
+    if not known_outcomes:
+        yield not_known
+    elif not {to_text(label) for label in labels} <= known_outcomes:
         yield Finding(found.where, "names an outcome that is none")
 
 
-def recount(
-    found: Released,
-    population: Population,
-    policy: PrivacyPolicy,
-    k: int | None,
-    *,
-    of_today: bool = False,
-) -> Iterator[Finding]:
-    """Yield what a region lacks, or its certificate states differently; without `k`, that of the
-    policy holds.
-
-    A difference may come from other people, unless the certificate is known to be `of_today`.
-    """
-    certificate, where = found.entry["certificate"], found.where
-    if (people := population.people(found.rows)) < (k or policy.k):
-        yield Finding(where, f"{people} people, fewer than {'k' if k is None else k}")
-    if (k or policy.k) <= certificate["k"] < people:
-        yield Finding(
-            where,
-            f"{people} people, and the certificate counts fewer: if a ledger was kept, those who"
-            " are left of an earlier release",
-            fails=False,
-        )
-    elif certificate["k"] != people:
-        yield Finding(
-            where, f"{people} people, and the certificate says something else", fails=of_today
-        )
-    loss = ncp(found.region, population)
-    if abs(certificate["ncp"] - loss) > (0.0 if of_today else NEAR):
-        yield Finding(
-            where, f"ncp is {loss:.6g}, and the certificate says something else", fails=of_today
-        )
-    if not _may_be_pureness(found, population):
-        yield Finding(
-            where,
-            "pureness is no share of the region's combinations, or its interval is none of it",
-        )
-    if policy.rare_values == "withhold":
-        values = PrivateValues(population)
-        for j, name in enumerate(population.schema.private):
-            if name in found.entry["released"] and values.people(j, _span(found, name)) < policy.k:
-                yield Finding(where, f"releases {name}, which fewer than k people have")
-    if policy.guarantee == "lookup":  # under the others, those mapped to the region count
-        yield from undiverse(found, population, policy, found.rows)
+# --- diversity ------------------------------------------------------------------------------------
 
 
 def undiverse(
@@ -464,20 +638,30 @@ def undiverse(
         and figures.closeness > policy.t + NEAR
     ):
         yield Finding(found.where, "sensitive values are farther than t from everybody's")
-    if policy.alpha is None or not len(rows):
-        return
-    values, inside = PrivateValues(population), population.people(rows)
+    if policy.alpha is not None and len(rows) > 0:
+        yield from _homogeneous(found, population, policy.alpha, rows)
+
+
+def _homogeneous(
+    found: Released, population: Population, alpha: float, rows: NDArray[np.int64]
+) -> Iterator[Finding]:
+    """Yield the private attributes whose released value a larger share of people has than alpha.
+
+    A value that is not much more frequent among them than in the population passes.
+    """
+    values = PrivateValues(population)
+    n_people = population.people(rows)
     for j, name in enumerate(population.schema.private):
         if name not in found.entry["released"]:
             continue
-        domain, span = population.domains[name], _span(found, name)
+        span = _span(found, name)
+        domain = population.domains[name]
         if name in found.exact and domain.attribute.kind == "numeric":
-            span = values.close(j, span[0], float(domain.encode_values([found.exact[name]])[1][0]))
-        share, everywhere = (
-            values.people(j, span, rows) / inside,
-            values.people(j, span) / population.n_people,
-        )
-        if share > policy.alpha and share > MIN_LIFT * everywhere:
+            _, numbers = domain.encode_values([found.exact[name]])
+            span = values.close(j, span[0], float(numbers[0]))
+        share = values.people(j, span, rows) / n_people
+        share_everywhere = values.people(j, span) / population.n_people
+        if share > alpha and share > MIN_LIFT * share_everywhere:
             yield Finding(
                 found.where, f"more people share what is released of {name} than alpha allows"
             )
@@ -488,63 +672,118 @@ def _span(found: Released, name: str) -> tuple[int, int]:
     row has.
     """
     axis = found.axes[name]
-    return (int(axis[0]), int(axis[-1]) + 1) if len(axis) and axis[0] >= 0 else (0, 0)
+    if len(axis) == 0 or axis[0] < 0:
+        return (0, 0)
+    return (int(axis[0]), int(axis[-1]) + 1)
 
 
-def _axes(found: Released, population: Population) -> list[tuple[int, int]]:
-    """Return how many values each attribute stands for: of the table alone, and with a number that
-    no row has.
+# --- pureness -------------------------------------------------------------------------------------
+
+
+class AxisSize(NamedTuple):
+    """How many values an attribute stands for in the combinations of a region."""
+
+    in_table: int
+    most: int  # with a number that no row has
+
+
+def _axis_sizes(found: Released, population: Population) -> list[AxisSize]:
+    """Return how many values each attribute stands for.
+
+    A counterfactual may have a number that is in no row, and which was counted as one more value.
     """
-    axes = {
+    n_values = {
         name: int(population.domains[name].inside(part).sum())
         for name, part in found.region.items()
     }
     if len(found.exact) < len(population.schema.private):
-        axes |= {name: len(axis) for name, axis in found.axes.items()}
-    if found.entry["certificate"]["guarantee"] == "catalogue":
-        return [(n, n) for n in axes.values()]
-    numeric = {name for name in axes if population.domains[name].attribute.kind == "numeric"} - set(
-        found.exact
-    )
-    return [(n, n + (name in numeric)) for name, n in axes.items()]
+        n_values |= {name: len(axis) for name, axis in found.axes.items()}
+    promise = promise_of(found.entry["certificate"]["guarantee"])
+    sizes = []
+    for name, n in n_values.items():
+        is_numeric = population.domains[name].attribute.kind == "numeric"
+        may_be_new = promise.releases_counterfactuals and is_numeric and name not in found.exact
+        sizes.append(AxisSize(n, n + may_be_new))
+    return sizes
 
 
-def sizes(found: Released, population: Population) -> set[int]:
+def _possible_sizes(found: Released, population: Population) -> set[int]:
     """Return how many combinations may have been counted; `CELLS` + 1 stands for any larger
     number.
     """
     possible = {1}
-    for n, most in _axes(found, population):
-        possible = {min(size * m, CELLS + 1) for size in possible for m in {n, most}}
+    for axis in _axis_sizes(found, population):
+        products = {size * axis.in_table for size in possible}
+        products |= {size * axis.most for size in possible}
+        possible = {min(product, CELLS + 1) for product in products}
     return possible
 
 
 def _may_be_pureness(found: Released, population: Population) -> bool:
-    said, possible = found.entry["certificate"], sizes(found, population)
-
-    def is_share_of(size: int) -> bool:
-        return bool(round(said["pureness"] * size) / size == said["pureness"])
-
-    if said["exact"]:
-        return any(0 < size <= CELLS and is_share_of(size) for size in possible)
-    if max(possible) <= CELLS or not is_share_of(SAMPLES):
+    """Return True if the certificate's pureness is a share of as many combinations as there may be,
+    and its interval is that of a sample.
+    """
+    certificate = found.entry["certificate"]
+    pureness = certificate["pureness"]
+    possible = _possible_sizes(found, population)
+    if certificate["exact"]:
+        return any(0 < size <= CELLS and _is_share_of(pureness, size) for size in possible)
+    if max(possible) <= CELLS or not _is_share_of(pureness, SAMPLES):
         return False
-    low, high = clopper_pearson(round(said["pureness"] * SAMPLES), SAMPLES)
-    return bool(
-        abs(said["pureness_low"] - low) <= NEAR and abs(said["pureness_high"] - high) <= NEAR
-    )
+    low, high = clopper_pearson(round(pureness * SAMPLES), SAMPLES)
+    is_low_end = abs(certificate["pureness_low"] - low) <= NEAR
+    is_high_end = abs(certificate["pureness_high"] - high) <= NEAR
+    return bool(is_low_end and is_high_end)
 
 
-class _ModelSays(NamedTuple):
-    size: int  # combinations of the region; 0 where a bin has no number of the table
-    # per combination: has the outcome; where none is named, one for each that it may be
-    good: list[NDArray[np.bool_]]
-    consistent: list[NDArray[np.bool_]]  # the same per row inside, with the released private values
+def _is_share_of(pureness: float, size: int) -> bool:
+    return bool(round(pureness * size) / size == pureness)
+
+
+class CombinationTally(NamedTuple):
+    """How many combinations have the outcome, of those that the model was asked about."""
+
+    n_desired: int
+    n_asked: int
+
+    def may_be_share(self, share: float, size: int) -> bool:
+        """Return True if a share of `size` combinations fits; those not asked may be desired."""
+        n_stated = share * size
+        is_whole = abs(n_stated - round(n_stated)) <= NEAR * size
+        most = self.n_desired + max(size - self.n_asked, 0)
+        return is_whole and self.n_desired <= round(n_stated) <= most
+
+    def may_be_within(self, low: float, high: float, known: float) -> bool:
+        """Return True if a sample with this tally fits the interval of another one.
+
+        `known` is the least share of combinations that the sample is drawn from. Any of the others,
+        with numbers that no row has, may be desired.
+        """
+        own_low, own_high = clopper_pearson(self.n_desired, self.n_asked)
+        return bool(own_low * known <= high and low <= 1 - (1 - own_high) * known)
+
+
+class ModelOutcomes(NamedTuple):
+    """What the model says of a region; with a mask for each outcome that may be the desired one."""
+
+    n_combinations: int  # of the region; 0 where a bin has no number of the table
+    # Shape (n_asked,) each: has the outcome, per combination that the model was asked about.
+    is_desired: list[NDArray[np.bool_]]
+    # Shape (n_rows,) each: the same per row inside, with the released private values.
+    is_consistent: list[NDArray[np.bool_]]
 
     @property
     def share(self) -> float:
         """Share of the combinations that have the outcome, the largest that it may be."""
-        return max((float(good.mean()) for good in self.good if len(good)), default=0.0)
+        shares = [float(mask.mean()) for mask in self.is_desired if len(mask)]
+        return max(shares, default=0.0)
+
+    @property
+    def tallies(self) -> list[CombinationTally]:
+        return [CombinationTally(int(mask.sum()), len(mask)) for mask in self.is_desired]
+
+
+# --- the model ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -572,100 +811,132 @@ class Judge:
     def labels(self) -> LabelModel:
         return LabelModel(self.model, self.population.schema.features)
 
-    def asked(self, many: Sequence[Released]) -> Iterator[_ModelSays]:
+    @cached_property
+    def row_labels(self) -> NDArray[Any]:
+        """The model's label of every row of the table."""
+        features = list(self.population.schema.features)
+        return self.labels(self.population.frame[features]).astype(object)
+
+    def outcomes_of(self, released: Sequence[Released]) -> Iterator[ModelOutcomes]:
         """Ask about a few regions at a time: their combinations, and their people with the released
         values.
         """
-        population, schema = self.population, self.population.schema
-        # any
+        for start in range(0, len(released), _AT_ONCE):
+            yield from self._outcomes_at_once(released[start : start + _AT_ONCE])
+
+    def _outcomes_at_once(self, released: Sequence[Released]) -> Iterator[ModelOutcomes]:
+        """Ask about some regions in one call."""
+        population = self.population
+        grids = [self._grid(found) for found in released]
+        codes: list[
+            NDArray[np.int32]
+        ] = []  # of region i at 2 i (combinations) and 2 i + 1 (people)
+        for found, grid in zip(released, grids, strict=True):
+            codes.append(self._with_released_values(found, grid.drawn(CELLS, SAMPLES)))
+            codes.append(self._with_released_values(found, self._cells_of_people(found)))
+        lengths = np.array([len(combinations) for combinations in codes])
+        # Values that no combination has are any person's.
         person = {
             str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()
         }
-        for start in range(0, len(many), _AT_ONCE):
-            some, sizes, asked = many[start : start + _AT_ONCE], [], []
-            for found in some:
-                is_exact = len(found.exact) == len(schema.private)
-                axes = () if is_exact else [found.axes[name] for name in schema.private]
-                grid = Grid.of(found.region, population, [0] * len(found.region), axes)
-                cells = (
-                    grid.all()
-                    if grid.size <= CELLS
-                    else grid.sample(SAMPLES, np.random.default_rng(0))
-                )
-                people = population.cells[
-                    population.cell_of(found.rows if is_exact else found.rows[:0])
-                ]
-                asked += [self._whole(found, cells), self._whole(found, people)]
-                sizes.append(grid.size)
-            lengths = np.array([len(cells) for cells in asked])
-            rows = [{**person, **found.exact} for found in some]
-            table = population.conform(pd.DataFrame(rows, dtype=object).infer_objects())
-            which = np.repeat(np.arange(len(asked)) // 2, lengths)
-            points = rows_for_cells(population.encoder, table, which, np.concatenate(asked))
-            said = np.split(self.labels(points).astype(object), np.cumsum(lengths)[:-1])
-            for i, found in enumerate(some):
-                yield _ModelSays(
-                    sizes[i], self._met(found, said[2 * i]), self._met(found, said[2 * i + 1])
-                )
+        values = [{**person, **found.exact} for found in released]
+        table = population.conform(pd.DataFrame(values, dtype=object).infer_objects())
+        region_of_row = np.repeat(np.arange(len(codes)) // 2, lengths)
+        rows = rows_for_cells(population.encoder, table, region_of_row, np.concatenate(codes))
+        labels = np.split(self.labels(rows).astype(object), np.cumsum(lengths)[:-1])
+        for i, found in enumerate(released):
+            yield ModelOutcomes(
+                n_combinations=grids[i].size,
+                is_desired=self._may_be_desired(found, labels[2 * i]),
+                is_consistent=self._may_be_desired(found, labels[2 * i + 1]),
+            )
 
-    def _whole(self, found: Released, cells: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return combinations with the released private values; code ``size`` stands for the
-        explanation's own.
+    def _has_all_private(self, found: Released) -> bool:
+        """Return True if all private values are released as they are."""
+        return len(found.exact) == len(self.population.schema.private)
+
+    def _grid(self, found: Released) -> Grid:
+        """Return the combinations of a region and, where some are not exact, of private values."""
+        private: list[NDArray[np.int32]] = []
+        if not self._has_all_private(found):
+            private = [found.axes[name] for name in self.population.schema.private]
+        return Grid.of(found.region, self.population, [0] * len(found.region), private)
+
+    def _cells_of_people(self, found: Released) -> NDArray[np.int32]:
+        """Return the combination of each row inside; none if private values are not exact."""
+        rows = found.rows if self._has_all_private(found) else found.rows[:0]
+        return self.population.cells[self.population.cell_of(rows)]
+
+    def _with_released_values(self, found: Released, cells: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return n combinations with the released private values, shape (n, n_features).
+
+        The code ``size`` stands for the explanation's own value.
         """
-        at, schema = len(found.region), self.population.schema
-        whole = np.empty((len(cells), at + len(schema.private)), dtype=np.int32)
+        n_quasi_identifiers = len(found.region)
+        private = self.population.schema.private
+        whole = np.empty((len(cells), n_quasi_identifiers + len(private)), dtype=np.int32)
         whole[:, : cells.shape[1]] = cells
-        for j, name in enumerate(schema.private):
+        for j, name in enumerate(private):
             if name in found.exact:
                 code = int(found.axes[name][0])
-                whole[:, at + j] = self.population.domains[name].size if code < 0 else code
+                if code < 0:
+                    code = self.population.domains[name].size
+                whole[:, n_quasi_identifiers + j] = code
         return whole
 
-    def wrong_pureness(self, found: Released, answer: _ModelSays) -> Iterator[Finding]:
+    def wrong_pureness(self, found: Released, outcomes: ModelOutcomes) -> Iterator[Finding]:
         """Yield an outcome other than desired, or a pureness that the model's outcomes
         contradict.
         """
-        said = found.entry["certificate"]
-        common_outcome = DesiredOutcome.of(self.desired).common_outcome
-        asked = None if common_outcome is None else common_outcome.to_dict()
-        if asked is not None and found.entry["outcome"] not in (None, asked):
+        if self._has_another_outcome(found):
             yield Finding(found.where, "is about another outcome than --desired names")
-            return
-        shares = [(int(good.sum()), len(good)) for good in answer.good]
-        if answer.size <= CELLS and said["exact"]:
-            possible = [size for size in sizes(found, self.population) if size <= CELLS]
-            if not any(
-                _is_pureness(said["pureness"], good, n, size)
-                for good, n in shares
-                for size in possible
-            ):
+        elif found.entry["certificate"]["exact"] and outcomes.n_combinations <= CELLS:
+            if not self._may_be_counted(found, outcomes):
                 yield Finding(found.where, "pureness is not what the model says")
-            return
-        # Further combinations, with numbers that no row has, may have been counted: any of them may
-        # be desired.
-        known = answer.size / prod(most for _, most in _axes(found, self.population))
-        if not any(
-            low * known <= said["pureness_high"] and said["pureness_low"] <= 1 - (1 - high) * known
-            for low, high in (clopper_pearson(good, n) for good, n in shares)
-        ):
+        elif not self._may_be_estimated(found, outcomes):
             yield Finding(found.where, "pureness is not what the model says of other combinations")
 
-    def too_few(
-        self, found: Released, answer: _ModelSays, policy: PrivacyPolicy, k: int | None
-    ) -> Iterator[Finding]:
+    def _has_another_outcome(self, found: Released) -> bool:
+        common_outcome = DesiredOutcome.of(self.desired).common_outcome
+        if common_outcome is None or found.entry["outcome"] is None:
+            return False
+        return bool(found.entry["outcome"] != common_outcome.to_dict())
+
+    def _may_be_counted(self, found: Released, outcomes: ModelOutcomes) -> bool:
+        """Return True if the pureness fits what the model says of all combinations."""
+        pureness = found.entry["certificate"]["pureness"]
+        sizes = [n for n in _possible_sizes(found, self.population) if n <= CELLS]
+        return any(
+            any(tally.may_be_share(pureness, size) for size in sizes) for tally in outcomes.tallies
+        )
+
+    def _may_be_estimated(self, found: Released, outcomes: ModelOutcomes) -> bool:
+        """Return True if the interval of the pureness fits that of the combinations asked about."""
+        certificate = found.entry["certificate"]
+        low = certificate["pureness_low"]
+        high = certificate["pureness_high"]
+        most = prod(axis.most for axis in _axis_sizes(found, self.population))
+        known = outcomes.n_combinations / most
+        return any(tally.may_be_within(low, high, known) for tally in outcomes.tallies)
+
+    def too_few_eligible(self, region: CheckedRegion, outcomes: ModelOutcomes) -> Iterator[Finding]:
         """Yield where fewer than k inside have the outcome, or get it with the released private
         values.
         """
-        people, least = self.population.people, k or policy.k
-        counts = {}
-        if policy.counts_eligible:
-            counts["have the outcome"] = self._met(found, self.own[found.rows])
-            if len(found.exact) == len(self.population.schema.private):
-                consistent = answer.consistent
-                counts["get the outcome with the private values that are released"] = consistent
-        for what, possible in counts.items():
-            if (most := max((people(found.rows[good]) for good in possible), default=0)) < least:
-                yield Finding(found.where, f"{most} people {what}, fewer than {least}")
+        found = region.released
+        masks_of_count = {
+            "have the outcome": self._may_be_desired(found, self.row_labels[found.rows])
+        }
+        if self._has_all_private(found):
+            masks_of_count["get the outcome with the private values that are released"] = (
+                outcomes.is_consistent
+            )
+        for count, masks in masks_of_count.items():
+            n_people = max((self.population.people(found.rows[mask]) for mask in masks), default=0)
+            if n_people < region.required_k:
+                yield Finding(
+                    found.where, f"{n_people} people {count}, fewer than {region.required_k}"
+                )
 
     def true_entries(
         self, found: Sequence[Released], impure: Sequence[Released], policy: Policy
@@ -685,25 +956,25 @@ class Judge:
             report.unchecked.append("that answers are true for the model (--queries)")
             return None
         answers = answers_in_file(found)
-        judge = self._new_model(answers, report)
-        if judge is None:
+        new_model = self._new_model(answers, report)
+        if new_model is None:
             return None
         report.unchecked.append("that --queries are those that were answered, in this order")
         encoder = self.population.encoder
         rows = rows_asked_for(answers, queries, encoder, rules_of(encoder))
-        return still_true_at(rows, answers, policy, judge)
+        return still_true_at(rows, answers, policy, new_model)
 
     def true_prototypes(
         self, content: Mapping[str, Any], policy: Policy, report: Recount
     ) -> StillTrue | None:
         """Count the prototypes that are true for the model; None where that cannot be."""
         answers = prototypes_in_file(content)
-        judge = self._new_model(answers, report)
-        if judge is None:
+        new_model = self._new_model(answers, report)
+        if new_model is None:
             return None
         values = pd.DataFrame([answer.values for answer in answers], dtype=object)
         rows = self.population.conform(values)
-        return still_true_at(rows, answers, policy, judge)
+        return still_true_at(rows, answers, policy, new_model)
 
     def _new_model(self, answers: Sequence[ReleasedAnswer], report: Recount) -> NewModel | None:
         """Return what asks the model about answers; None if there is none, or no known outcome."""
@@ -721,40 +992,28 @@ class Judge:
             report.unchecked.append("that answers are true for the model, which lacks an outcome")
             return None
 
-    @cached_property
-    def own(self) -> NDArray[Any]:
-        """What the model says of every row of the table."""
-        return self.labels(self.population.frame[list(self.population.schema.features)]).astype(
-            object
-        )
+    def _may_be_desired(self, found: Released, labels: NDArray[Any]) -> list[NDArray[np.bool_]]:
+        """Return which of n labels are desired, shape (n,).
 
-    def _met(self, found: Released, said: NDArray[Any]) -> list[NDArray[np.bool_]]:
-        outcome, goal = found.entry["outcome"], DesiredOutcome.of(self.desired)
-        if outcome is not None:
-            named = Outcome.of(outcome)
-            return [
-                said != named.label
-                if named.is_other
-                else DesiredOutcome.of(named.desired).is_met(said)
-            ]
-        return goal.possible_masks(said)
+        Where the file does not name the outcome, return a mask for each that it may be.
+        """
+        if found.entry["outcome"] is None:
+            return DesiredOutcome.of(self.desired).possible_masks(labels)
+        outcome = Outcome.of(found.entry["outcome"])
+        if outcome.is_other:
+            return [labels != outcome.label]
+        return [DesiredOutcome.of(outcome.desired).is_met(labels)]
 
 
-def _is_pureness(share: float, good: int, asked: int, size: int) -> bool:
-    """Say whether a share fits: `good` of the `asked` combinations are desired; any others up to
-    `size` may be.
-    """
-    counted = share * size
-    return abs(counted - round(counted)) <= NEAR * size and good <= round(counted) <= good + max(
-        size - asked, 0
-    )
+# --- the guarantee, built again ------------------------------------------------------------------
 
 
 class Rerun:
     """The regions that a guarantee with fixed regions maps people to, built anew."""
 
     def __init__(self, judge: Judge, policy: PrivacyPolicy) -> None:
-        self._population, self._policy = judge.population, policy
+        self._population = judge.population
+        self._policy = policy
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._anonymizer = KAnonymizer(
@@ -773,7 +1032,7 @@ class Rerun:
         self._groups: dict[str, list[int]] = defaultdict(list)
         for group, region in enumerate(partition.regions):
             self._groups[_region_text(region, self._population)].append(group)
-        self._offers: dict[int, list[str]] = {}
+        self._values_of_group: dict[int, list[str]] = {}
 
     def _pipeline_of(self, judge: Judge) -> Pipeline:
         """Return the pipeline with the catalogue that was published."""
@@ -787,7 +1046,7 @@ class Rerun:
             book_on_record(judge.ledger, anonymizer.policy_, anonymizer.goal_, outcomes)
         )
 
-    def wrong(self, found: Released) -> Iterator[Finding]:
+    def wrong_region(self, found: Released) -> Iterator[Finding]:
         """Yield why a region is not one of the guarantee's."""
         groups = self._groups.get(_region_text(found.region, self._population))
         if groups is None:
@@ -796,12 +1055,12 @@ class Rerun:
         if found.entry["certificate"]["margin"] != self._margin:
             yield Finding(found.where, "margin is not that of the catalogue")
         mapped = self._partition.rows_mapped_to(self._partition.regions[groups[0]])
-        if (people := self._population.people(mapped)) < self._policy.k:
-            yield Finding(found.where, f"{people} people are mapped to its region, fewer than k")
+        n_people = self._population.people(mapped)
+        if n_people < self._policy.k:
+            yield Finding(found.where, f"{n_people} people are mapped to its region, fewer than k")
         yield from undiverse(found, self._population, self._policy, mapped)
-        if self._policy.guarantee == "catalogue" and not any(
-            self._gives(found, group) for group in groups
-        ):
+        has_fixed_values = promise_of(self._policy.guarantee).fixes_private_values
+        if has_fixed_values and not any(self._may_be_released(found, group) for group in groups):
             yield Finding(
                 found.where, "its region with these private values is no entry of the catalogue"
             )
@@ -815,35 +1074,21 @@ class Rerun:
     def wrong_catalogue(self, content: Mapping[str, Any], report: Recount) -> Iterator[Finding]:
         """Yield how the entries of a file differ from those of the catalogue, built again."""
         entries = content["explanations"]
-        found = [_text_of(entry) for entry in entries]
+        texts = [_text_of(entry) for entry in entries]
         expected = self._expected_texts(content)
-        if found == expected:
+        if texts == expected:
             return
-        certificates = {
-            _text_of(entry, certified=False): entry["certificate"] for entry in self._published
-        }
-        seen = set[str]()
-        for i, (entry, text) in enumerate(zip(entries, found, strict=True)):
-            where, said = f"explanation {i}", _text_of(entry, certified=False)
-            if said not in certificates:
-                yield Finding(where, "is no entry of the catalogue")
-            elif said in seen:
-                yield Finding(where, "is an entry that the file has twice")
-            elif text not in expected:
-                names = _differing(entry["certificate"], certificates[said])
-                yield Finding(where, f"{', '.join(names)}: not as in the catalogue")
-            seen.add(said)
-        # A short catalogue lacks entries on purpose.
-        missing = 0 if "short_catalogue" in content else len(certificates.keys() - seen)
-        if missing:
+        yield from self._wrong_entries(entries, expected)
+        n_missing = self._n_missing(content)
+        if n_missing > 0:
             yield Finding(
                 "explanations",
-                f"lack {missing} of the catalogue's entries",
+                f"lack {n_missing} of the catalogue's entries",
                 fails=not self._ledger_may_withhold,
             )
-        elif sorted(found) == sorted(expected):
+        elif sorted(texts) == sorted(expected):
             yield Finding("explanations", "are not in the order of the catalogue's entries")
-        if missing and self._ledger_may_withhold:
+        if n_missing > 0 and self._ledger_may_withhold:
             report.unchecked.append("whether the ledger withheld the entries that the file lacks")
         if not self._is_after_another:
             yield Finding(
@@ -852,6 +1097,30 @@ class Rerun:
                 " a ledger, give --previous or --ledger",
                 fails=False,
             )
+
+    def _wrong_entries(
+        self, entries: Sequence[Mapping[str, Any]], expected: Sequence[str]
+    ) -> Iterator[Finding]:
+        """Yield the entries that the catalogue lacks, has once only, or certifies differently."""
+        seen = set[str]()
+        for i, entry in enumerate(entries):
+            where = f"explanation {i}"
+            answer = _text_of(entry, certified=False)
+            if answer not in self._certificates:
+                yield Finding(where, "is no entry of the catalogue")
+            elif answer in seen:
+                yield Finding(where, "is an entry that the file has twice")
+            elif _text_of(entry) not in expected:
+                names = _differing(entry["certificate"], self._certificates[answer])
+                yield Finding(where, f"{', '.join(names)}: not as in the catalogue")
+            seen.add(answer)
+
+    def _n_missing(self, content: Mapping[str, Any]) -> int:
+        """Return how many entries a file lacks; a short catalogue lacks them on purpose."""
+        if "short_catalogue" in content:
+            return 0
+        answers = {_text_of(entry, certified=False) for entry in content["explanations"]}
+        return len(self._certificates.keys() - answers)
 
     def _expected_texts(self, content: Mapping[str, Any]) -> list[str]:
         """Return the catalogue's entries as texts; of a short catalogue those that its file has."""
@@ -877,30 +1146,44 @@ class Rerun:
         entries = self._pipeline.catalogue_entries(catalogue, np.arange(len(catalogue)))
         return [entry.to_dict() for entry in publish(entries)]
 
-    def _gives(self, found: Released, group: int) -> bool:
-        """Say whether an entry of a group has these private values, or may have been moved to
+    @cached_property
+    def _certificates(self) -> dict[str, Mapping[str, Any]]:
+        """The certificate of each entry that was to be published, by the rest of it as text."""
+        return {_text_of(entry, certified=False): entry["certificate"] for entry in self._published}
+
+    def _may_be_released(self, found: Released, group: int) -> bool:
+        """Return True if an entry of a group has these private values, or may have been moved to
         them.
         """
-        if _private_text(found.entry, self._population) in self._offered(group):
+        if _private_text(found.entry, self._population) in self._private_values_of(group):
             return True
         catalogue = self._pipeline.guarantee.catalogue
-        return (
-            catalogue is not None
-            and self._policy.moves_towards_query
-            and catalogue.may_have_moved_to(found.exact, group)
-        )
+        if catalogue is None or not self._policy.moves_towards_query:
+            return False
+        return catalogue.may_have_moved_to(found.exact, group)
 
-    def _offered(self, group: int) -> list[str]:
-        """Return what the catalogue releases with the region of a group, by releasing each of its
-        entries.
+    def _private_values_of(self, group: int) -> list[str]:
+        """Return the private values, as text, that the catalogue releases with the region of a
+        group, by releasing each of its entries.
         """
-        if group not in self._offers:
-            catalogue = self._pipeline.guarantee.catalogue
-            at = np.flatnonzero([] if catalogue is None else catalogue.group == group)
-            answers = [] if catalogue is None else self._pipeline.catalogue_entries(catalogue, at)
-            released = [entry.to_dict() for entry in answers if entry.status == "released"]
-            self._offers[group] = [_private_text(entry, self._population) for entry in released]
-        return self._offers[group]
+        if group not in self._values_of_group:
+            self._values_of_group[group] = [
+                _private_text(entry, self._population) for entry in self._entries_of(group)
+            ]
+        return self._values_of_group[group]
+
+    def _entries_of(self, group: int) -> list[dict[str, Any]]:
+        """Return the entries of a group that are released."""
+        catalogue = self._pipeline.guarantee.catalogue
+        if catalogue is None:
+            return []
+        entries = np.flatnonzero(catalogue.group == group)
+        explanations = self._pipeline.catalogue_entries(catalogue, entries)
+        return [
+            explanation.to_dict()
+            for explanation in explanations
+            if explanation.status == "released"
+        ]
 
 
 # Not compared: the policy's hash, since the policy of the rerun has the floor filled in; and the
@@ -933,19 +1216,21 @@ def _region_text(region: Mapping[str, Part], population: Population) -> str:
     """Write a region as canonical text, whatever the types of its values."""
 
     def plain(part: Part, domain: Domain) -> list[Any]:
-        if not isinstance(part, Interval):
-            return sorted(
-                domain.code(value) if value is not None else domain.missing_code for value in part
-            )
-        if domain.attribute.kind == "ordinal":
-            return [list(part.levels or ()), part.missing]
-        return [None if end is None else to_number(end) for end in (part.low, part.high)] + [
-            part.missing
-        ]
+        if isinstance(part, Interval):
+            if domain.attribute.kind == "ordinal":
+                return [list(part.levels or ()), part.missing]
+            ends = [None if end is None else to_number(end) for end in (part.low, part.high)]
+            return [*ends, part.missing]
+        return sorted(_code_of(value, domain) for value in part)
 
-    return json.dumps(
-        {name: plain(part, population.domains[name]) for name, part in sorted(region.items())}
-    )
+    parts = {name: plain(part, population.domains[name]) for name, part in sorted(region.items())}
+    return json.dumps(parts)
+
+
+def _code_of(value: Any, domain: Domain) -> int:
+    if value is None:
+        return domain.missing_code
+    return domain.code(value)
 
 
 def _private_text(entry: Mapping[str, Any], population: Population) -> str:

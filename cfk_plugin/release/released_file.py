@@ -15,7 +15,8 @@ from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.formats import faults
 from cfk_plugin.data.margin import CHOSEN_MARGINS
 from cfk_plugin.data.outcome import Outcome
-from cfk_plugin.data.policy import NOT_STOPPED, PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.promises import PROMISES, promise_of
 from cfk_plugin.data.region import Interval, Region, json_value, part_from_dict, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, PolicyError, quiet
@@ -128,7 +129,8 @@ def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding
 
 
 def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
-    asked, found = content["asked"], [entry["query"] for entry in content["explanations"]]
+    asked = content["asked"]
+    found = [entry["query"] for entry in content["explanations"]]
     queries = [each["query"] for each in asked]
     if any(a >= b for a, b in pairwise(queries)):
         yield Finding("asked", "names a query twice, or not in order")
@@ -150,7 +152,8 @@ def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
 def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> dict[str, bool]:
     """Return what no certificate of a region may state, each with whether this one does."""
     low, share, high = (said[name] for name in ("pureness_low", "pureness", "pureness_high"))
-    fixed = policy.guarantee != "lookup"  # then nothing was searched for or proved
+    promise = promise_of(policy.guarantee)
+    fixed = promise.has_fixed_regions  # then nothing was searched for or proved
     searched = said["method"] != policy.guarantee or said["optimal"] or said["gap"] is not None
     return {
         "policy_hash is not the SHA-256 of the policy in the file": (
@@ -165,7 +168,7 @@ def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> 
         "method, optimal or gap are not those of a region that was fixed beforehand": (
             fixed and searched
         ),
-        "method is not one of a lookup guarantee": not fixed and said["method"] in NOT_STOPPED,
+        "method is not one of a lookup guarantee": not fixed and said["method"] in PROMISES,
         "optimal, with a gap": said["optimal"] and said["gap"] != 0,
         "pureness is outside of its own interval, or exact with one": (
             not low <= share <= high or (said["exact"] and not low == share == high)
@@ -177,7 +180,7 @@ def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> 
         ),
         "margin is not one of the policy's": not _may_be_margin(said, policy),
         "n_later is 1, or above 0 where there is no catalogue": (
-            said["n_later"] == 1 or (said["n_later"] > 0 and policy.guarantee != "catalogue")
+            said["n_later"] == 1 or (said["n_later"] > 0 and not promise.may_have_margin)
         ),
     }
 
@@ -262,7 +265,8 @@ def read(
     """Return the released regions of a file that can be counted, and what is wrong with the
     rest.
     """
-    found, wrong = [], []
+    found: list[Released] = []
+    wrong: list[Finding] = []
     for i, entry in enumerate(content["explanations"]):
         if entry["status"] == "withheld":
             continue
@@ -380,7 +384,9 @@ def _wrong_region(parts: Mapping[str, Any], population: Population) -> Iterator[
 def _is_range(part: Mapping[str, Any], domain: Domain) -> bool:
     if part["kind"] != "interval" or (part.get("missing", False) and not domain.has_missing):
         return False
-    low, high, levels = part["low"], part["high"], part.get("levels")
+    low = part["low"]
+    high = part["high"]
+    levels = part.get("levels")
     ordinal = domain.attribute.kind == "ordinal"
     if low is None or high is None:  # only missing values are inside
         return low is high and part.get("missing", False) and levels == ([] if ordinal else None)
@@ -423,7 +429,9 @@ def _is_set(part: Mapping[str, Any], domain: Domain) -> bool:
 def _wrong_private(
     entry: Mapping[str, Any], population: Population, policy: PrivacyPolicy
 ) -> Iterator[str]:
-    released, withheld, schema = entry["released"], entry["withheld"], population.schema
+    released = entry["released"]
+    withheld = entry["withheld"]
+    schema = population.schema
     shared = {attribute.name for attribute in schema.attributes} - set(schema.private)
     for name in released:
         if name in shared:

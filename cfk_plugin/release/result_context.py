@@ -11,6 +11,7 @@ import pandas as pd
 
 from cfk_plugin.data.constraints import Rules
 from cfk_plugin.data.encoded_table import Encoder
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import Interval, part_contains, part_of, to_text
 from cfk_plugin.data.values import as_pandas, to_number
 from cfk_plugin.data.wording import Wording
@@ -198,7 +199,9 @@ def _is_to_compare(
 ) -> TypeGuard[GeneralizedCounterfactual | PrototypeCounterfactual]:
     if isinstance(explanation, Withheld):
         return False
-    return explanation.certificate.guarantee != "catalogue"
+    if isinstance(explanation, PrototypeCounterfactual):
+        return True
+    return not promise_of(explanation.certificate.guarantee).names_own_values
 
 
 def _features_from_query(

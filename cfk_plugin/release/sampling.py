@@ -1,9 +1,10 @@
-"""How often an explainer that is not asked for answers would give training rows away."""
+"""How often an explainer whose answers are replaced would disclose training rows."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -12,23 +13,23 @@ from cfk_plugin.adapting import CounterfactualBatch, ExplainerError
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.errors import CFKError, quiet
-from cfk_plugin.hookspecs import CounterfactualSource
+from cfk_plugin.hookspecs import CounterfactualSource, NativeStatus
 from cfk_plugin.release.anonymizer import KAnonymizer
 
 SECONDS = 10.0
-"""No further person is explained after this time; a search that runs is not interrupted."""
-_TRIED_PER_PERSON = 20  # rows to look at for one that the model refuses
+"""No further person is explained after this time; a search that is running is not interrupted."""
+_TRIED_PER_PERSON = 20  # rows that are predicted for each person to explain
 _log = logging.getLogger("cfk_plugin")
 
 
 def sample_of(
     source: CounterfactualSource, anonymizer: KAnonymizer, size: int
 ) -> dict[str, int] | None:
-    """Ask an explainer for a few refused people of the population, and count what detection finds.
+    """Explain a few refused people of the population, and count what detection finds.
 
     The people are drawn at random, and the explainer gets their rows. Their counterfactuals are
-    compared with the training rows and forgotten. An explainer that fails is a warning in the log,
-    without its text.
+    compared with the training rows and forgotten. If the explainer fails, a warning is logged,
+    without the explainer's text.
 
     Parameters
     ----------
@@ -37,35 +38,37 @@ def sample_of(
     anonymizer : KAnonymizer
         Fitted where the rows are.
     size : int
-        Most people to explain. They are drawn with the anonymizer's seed.
+        The largest number of people to explain. They are drawn with the anonymizer's seed.
 
     Returns
     -------
     dict or None
-        Number of counterfactuals that were ``examined``, and of those with each finding. None if
-        none of the rows that were tried is refused, or no counterfactual was found.
+        The number of counterfactuals that were ``examined``, and the number with each finding. None
+        if the model refuses none of the rows that were tried, or if no counterfactual was found.
     """
     rows = _rows_to_explain(anonymizer, size)
     if not len(rows):
         return None
     people = anonymizer.population_.rows(rows)[list(anonymizer.population_.schema.features)]
     people = people.reset_index(drop=True)
-    counts = {"examined": 0}
+    findings: list[NativeStatus] = []
     deadline = time.perf_counter() + SECONDS
     try:
         for position in range(len(people)):
             if time.perf_counter() > deadline:
                 break
-            _count(source, anonymizer, people.iloc[[position]], counts)
+            findings += _findings(source, anonymizer, people.iloc[[position]])
     except CFKError as error:
         _log.warning(
             "%s failed for a sample of refused people; how often it returns training rows is known"
             " of %d counterfactuals: %s",
             source.name,
-            counts["examined"],
+            len(findings),
             error,
         )
-    return counts if counts["examined"] else None
+    if not findings:
+        return None
+    return {"examined": len(findings), **Counter(findings)}
 
 
 def _rows_to_explain(anonymizer: KAnonymizer, size: int) -> Rows:
@@ -83,23 +86,17 @@ def _rows_to_explain(anonymizer: KAnonymizer, size: int) -> Rows:
     return order[~goal.is_met(labels, labels)][:size]
 
 
-def _count(
-    source: CounterfactualSource,
-    anonymizer: KAnonymizer,
-    person: pd.DataFrame,
-    counts: dict[str, int],
-) -> None:
+def _findings(
+    source: CounterfactualSource, anonymizer: KAnonymizer, person: pd.DataFrame
+) -> list[NativeStatus]:
+    """Explain one person, a table of one row, and return the finding of each counterfactual."""
     with quiet("it raised {}", ExplainerError, let=CFKError):
         batch = source.generate(person)
     if not isinstance(batch, CounterfactualBatch) or not len(batch.frame):
-        return
-    pipeline = anonymizer.pipeline_
+        return []
     features = list(anonymizer.population_.schema.features)
     with quiet("its counterfactuals cannot be read: {}", ExplainerError, let=CFKError):
         frame = batch.frame[features]
         encoded = encode(frame, anonymizer.population_.encoder)
-        findings = pipeline.detect(frame, encoded, instance_based=source.instance_based)
-    for finding in findings:
-        if finding is not None:
-            counts["examined"] += 1
-            counts[finding] = counts.get(finding, 0) + 1
+        findings = anonymizer.pipeline_.detect(frame, encoded, instance_based=source.instance_based)
+    return [finding for finding in findings if finding is not None]

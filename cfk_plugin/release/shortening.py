@@ -49,8 +49,7 @@ _NOBODY = (
 
 def check_rows_are_here(population: Population) -> None:
     """Raise a `PolicyError` without rows: it is not known which people are refused."""
-    if not population.has_rows:
-        raise PolicyError(_NOT_HERE)
+    population.require_rows(PolicyError(_NOT_HERE))
 
 
 def shortened(

@@ -32,7 +32,8 @@ def new_key(path: str | Path, passphrase: str | None = None) -> Path:
     beside it.
     """
     form, ed25519 = _cryptography()
-    private, public = Path(path), _beside(Path(path), ".pub")
+    private = Path(path)
+    public = _beside(private, ".pub")
     if taken := [place.name for place in (private, public) if os.path.lexists(place)]:
         raise SignatureError(
             f"{', '.join(taken)}: is there already; a key is never overwritten, give another path"
@@ -52,7 +53,8 @@ def new_key(path: str | Path, passphrase: str | None = None) -> Path:
 
 def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Path:
     """Sign the bytes of a file, and write the signature beside it."""
-    private, content = _private(Path(key), passphrase), _read(Path(path))
+    private = _private(Path(key), passphrase)
+    content = _read(Path(path))
     signature = base64.b64encode(private.sign(_MEANT_FOR + content))
     beside = _beside(Path(path), ".sig")
     with quiet(f"{beside.name}: cannot be written", SignatureError):
@@ -65,7 +67,8 @@ def verify(path: str | Path, key: str | Path, signature: str | Path | None = Non
     """Return the bytes of a file if they are those that were signed; use only the returned
     bytes.
     """
-    public, content = _public(Path(key)), _read(Path(path))
+    public = _public(Path(key))
+    content = _read(Path(path))
     beside = _beside(Path(path), ".sig") if signature is None else Path(signature)
     if not beside.is_file():
         raise WrongSignatureError(
@@ -108,10 +111,9 @@ def _private(path: Path, passphrase: str | None) -> Ed25519PrivateKey:
         raise SignatureError(f"{path.name}: is encrypted; set CFK_SIGN_PASSPHRASE")
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise SignatureError(f"{path.name}: others may read this private key; chmod 600 it")
+    password = passphrase.encode() if passphrase and locked else None
     with quiet(f"{path.name}: no private key, or another passphrase", SignatureError):
-        key = form.load_pem_private_key(
-            content, passphrase.encode() if passphrase and locked else None
-        )
+        key = form.load_pem_private_key(content, password)
     own: Ed25519PrivateKey = _checked(path, key, ed25519.Ed25519PrivateKey)
     return own
 

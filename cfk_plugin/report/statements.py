@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from cfk_plugin.data.promises import PROMISES, promise_of
 from cfk_plugin.errors import TrackingError, quiet
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.release.results import PrototypeCertificate
@@ -108,7 +109,6 @@ def _definition(name: str, attacks: Sequence[Attack]) -> Definition:
 
 # --- what stays unprotected ---
 
-_REGIONS = ("lookup", "reciprocal", "catalogue")  # guarantees, weakest first
 _MOST_NAMES = 12
 
 
@@ -131,7 +131,7 @@ class Circumstances:
     @property
     def kinds(self) -> list[str]:
         """The guarantees of regions, weakest first."""
-        return [kind for kind in _REGIONS if kind in self.guarantees]
+        return [kind for kind in PROMISES if kind in self.guarantees]
 
 
 def limits(case: Circumstances) -> tuple[str, ...]:
@@ -180,14 +180,19 @@ def _of_knowledge(kinds: Sequence[str], case: Circumstances) -> list[str]:
     """Return the names of the sentences about attackers who do more than look up
     quasi-identifiers.
     """
-    found = ["rerun"] if "lookup" in kinds else []
-    if kinds != ["catalogue"]:
+    promises = [promise_of(kind) for kind in kinds]
+    found: list[str] = []
+    if any("k_effective" not in promise.promised_counts for promise in promises):
+        found.append("rerun")
+    if any("k_consistent" not in promise.promised_counts for promise in promises):
         found += ["ask_model", "steering", "outcomes"]
-    if "catalogue" in kinds:
+    if any(promise.searches_for_answers for promise in promises):
         found.append("steering_catalogue")
         if case.starts_at_explainer is not False:
             found.append("steering_explainer")
-    return [*found, "other_anchors"] if "reciprocal" in kinds else found
+    if any(promise.has_fixed_regions and promise.releases_counterfactuals for promise in promises):
+        found.append("other_anchors")
+    return found
 
 
 def _private(raw: Sequence[str] | None) -> str:
@@ -308,16 +313,17 @@ def techniques(
     is here.
     """
     kinds = set(guarantees)
+    promises = [promise_of(kind) for kind in PROMISES if kind in kinds]
     uses = {
         "record suppression: explanations that do not meet the policy are withheld": True,
         "generalization: quasi-identifiers, one region for all people of a group": (
-            kinds & {"reciprocal", "catalogue"}
+            any(promise.has_fixed_regions for promise in promises)
         ),
         "local generalization: quasi-identifiers, a region for each explanation": (
-            "lookup" in kinds
+            any(not promise.has_fixed_regions for promise in promises)
         ),
         "local suppression: single private attributes are withheld": withheld,
-        "k-anonymity (formal model), for the people who match a region": kinds & set(_REGIONS),
+        "k-anonymity (formal model), for the people who match a region": len(promises) > 0,
         "noise addition: to the counts from which answers are sampled": ("dp" in methods),
         "synthetic data: answers are sampled, and describe no single person": "dp" in methods,
         "differential privacy (formal model), server model": kinds & {"pure", "approximate"},
@@ -380,10 +386,11 @@ def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) ->
         raw_private = []
     elif roles:
         raw_private = sorted(n for n, role in roles.items() if role in ("sensitive", "other"))
+    with_search = [name for name in PROMISES if promise_of(name).searches_for_answers]
     starts = {
         run.params.get("cfk.start")
         for run in pooled.runs
-        if run.params.get("cfk.guarantee") == "catalogue"
+        if run.params.get("cfk.guarantee") in with_search
     }
     starts_at_explainer: bool | None = "explainer" in starts
     if None in starts:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.data.policy import PRIVATE_LINKAGE, STEERING
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.records.record import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Card:
             "It has the explainer, and an explainer that returns training rows brings them along."
             " Keep it closed."
         )
-        if self.policy.guarantee == "catalogue":
+        if not promise_of(self.policy.guarantee).releases_counterfactuals:
             store = (
                 "It has the catalogue, which is all that answers can tell, and the model; no"
                 " explainer and no row."
@@ -135,14 +136,10 @@ class Card:
 
     def _rules(self) -> str:
         policy = self.policy
-        fixed = policy.guarantee == "catalogue"
-        rules = [
-            (
-                f"k is {policy.k}"
-                if fixed
-                else f"k is at least {policy.k}; a request may ask for more, not for fewer"
-            )
-        ]
+        k_rule = f"k is {policy.k}"
+        if promise_of(policy.guarantee).may_raise_k:
+            k_rule = f"k is at least {policy.k}; a request may ask for more, not for fewer"
+        rules = [k_rule]
         if policy.counts_eligible:
             rules.append("only people with the desired predicted outcome count")
         rules.append(f"regions are chosen for {_OBJECTIVES[policy.objective]}")

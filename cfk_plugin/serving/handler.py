@@ -293,8 +293,8 @@ class RequestHandler:
             raise RequestError(FLOOR)
         if k > most:
             raise RequestError(TOO_LARGE)
-        if k > floor and not self._population.has_cells:
-            raise RequestError(FIXED)
+        if k > floor:
+            self._population.require_cells(RequestError(FIXED))
         step = floor
         while step < k:
             step *= 2
@@ -439,8 +439,10 @@ def handler_for(
     """Return a handler for an explainer, with options of `protect`; a sealed catalogue needs no
     explainer.
     """
-    if population.has_cells == (explainer is None):
-        raise InputError(ALONE if explainer is not None else NO_EXPLAINER)
+    if explainer is None:
+        population.require_sealed_catalogue(InputError(NO_EXPLAINER))
+    else:
+        population.require_cells(InputError(ALONE))
 
     def make(policy: PrivacyPolicy) -> ProtectedExplainer:
         return protect(explainer, population=population, policy=policy, **options)

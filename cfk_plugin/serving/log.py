@@ -318,8 +318,8 @@ def _choices(
     for name, domain in population.domains.items():
         values = _declared(domain)
         if values is None:
-            known = name in population.schema.quasi_identifiers and population.has_cells
-            values = _common(population, name, k) if known else otherwise(domain)
+            is_counted = name in population.counted_attributes
+            values = _common(population, name, k) if is_counted else otherwise(domain)
         if not values:
             return None
         choices[name] = values

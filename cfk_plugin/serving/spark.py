@@ -251,10 +251,10 @@ class _Job:
         population = Population.open(io.BytesIO(self.bundle), key=self.key)
         if population.policy is None:
             raise InputError("the file has a population and no policy; seal a fitted KAnonymizer")
-        if population.has_cells and self.asked is not None:
-            raise PolicyError(_NONE)
-        if not population.has_cells and self.asked is None:
-            raise PolicyError(_ALONE)
+        if self.asked is None:
+            population.require_cells(PolicyError(_ALONE))
+        else:
+            population.require_sealed_catalogue(PolicyError(_NONE))
         policy = replace(population.policy, on_infeasible="withhold")
         model, desired, options, later = _unpickled(self.fitting)
         book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)

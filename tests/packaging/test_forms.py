@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-REWRITTEN = ("docs/reproduction", "tests/frozen", "tests/packaging", "tests/reproduction")
+REWRITTEN = (
+    "cfk_plugin/data",
+    "cfk_plugin/protection",
+    "cfk_plugin/release",
+    "docs/reproduction",
+    "tests/frozen",
+    "tests/packaging",
+    "tests/reproduction",
+)
 """Folders in which the forms are forbidden; each joins when it has been rewritten."""
 
 EXCUSE = "# form: "

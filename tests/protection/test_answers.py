@@ -17,7 +17,7 @@ from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.protection.answers.candidates import nearest_first
 from cfk_plugin.protection.answers.points import TIE
 from cfk_plugin.protection.answers.request import CatalogueRequest, ExplainerStart
-from cfk_plugin.protection.answers.search import CatalogueAnswers, answer, find_answers
+from cfk_plugin.protection.answers.search import CatalogueAnswers, find_answers
 
 K = 3
 
@@ -122,25 +122,6 @@ def test_equal_queries_of_one_person_are_asked_about_once(anonymizer: KAnonymize
 def test_labels_of_the_start_need_a_start(anonymizer: KAnonymizer) -> None:
     with pytest.raises(ValueError, match="explainer_start"):
         request_of(anonymizer, table(1, 3), asks_start_labels=True)
-
-
-def test_arguments_and_a_request_ask_the_same(anonymizer: KAnonymizer) -> None:
-    queries = table(1, 20)
-    request = request_of(anonymizer, queries)
-    catalogue = anonymizer.guarantee_.catalogue
-    assert catalogue is not None
-    expected = find_answers(catalogue, request)
-    answers = answer(
-        catalogue,
-        request.constraints,
-        request.open_to,
-        move_towards_query=True,
-        options=request.options,
-    )
-    assert (answers.entry == expected.entry).all()
-    assert answers.points is not None
-    assert expected.points is not None
-    pd.testing.assert_frame_equal(answers.points.frame, expected.points.frame)
 
 
 @given(seed=st.integers(0, 10**6), width=st.integers(1, 60), count=st.integers(1, 20))

@@ -6,7 +6,7 @@ them as it recounts the product's own, and refuses what does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.region import Interval
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.release.call import Candidates
-from cfk_plugin.release.guarantee import Guarantee
+from cfk_plugin.release.guarantee import Guarantee, RegisteredProtectors
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
 from cfk_plugin.release.results import Explanation, Withheld
@@ -83,7 +83,7 @@ class WholeTable(Guarantee):
     def choose_protector(
         self,
         method: str | Protector,
-        plugins: Mapping[str, Callable[[], Protector]],
+        registered: RegisteredProtectors,
     ) -> tuple[Protector, str]:
         return ByGroup("whole table", [region_of(TOWNS)]), "whole table"
 
@@ -99,7 +99,7 @@ class ByTown(Guarantee):
     def choose_protector(
         self,
         method: str | Protector,
-        plugins: Mapping[str, Callable[[], Protector]],
+        registered: RegisteredProtectors,
     ) -> tuple[Protector, str]:
         return ByGroup("by town", [region_of([town]) for town in TOWNS]), "by town"
 
@@ -130,7 +130,7 @@ def pipeline_with(anonymizer: KAnonymizer, kind: type[Guarantee]) -> Pipeline:
     """Return a fitted pipeline with a guarantee of another kind."""
     fitted = anonymizer.pipeline_
     guarantee = kind(fitted.policy, fitted.rows, fitted.guarantee.eligibility)
-    protector, method = guarantee.choose_protector("auto", {})
+    protector, method = guarantee.choose_protector("auto", dict)
     return replace(
         fitted,
         guarantee=guarantee,
@@ -240,7 +240,7 @@ class OneRow(WholeTable):
     def choose_protector(
         self,
         method: str | Protector,
-        plugins: Mapping[str, Callable[[], Protector]],
+        registered: RegisteredProtectors,
     ) -> tuple[Protector, str]:
         row = COUNTERFACTUALS.iloc[0]
         age = int(row["age"])
@@ -254,7 +254,7 @@ class UnknownRegion(WholeTable):
     def choose_protector(
         self,
         method: str | Protector,
-        plugins: Mapping[str, Callable[[], Protector]],
+        registered: RegisteredProtectors,
     ) -> tuple[Protector, str]:
         return ByGroup("unknown", [region_of(TOWNS[:1])]), "unknown"
 
@@ -265,7 +265,7 @@ class AnotherTown(ByTown):
     def choose_protector(
         self,
         method: str | Protector,
-        plugins: Mapping[str, Callable[[], Protector]],
+        registered: RegisteredProtectors,
     ) -> tuple[Protector, str]:
         regions = [region_of([town]) for town in [*TOWNS[1:], TOWNS[0]]]
         return ByGroup("another town", regions), "another town"

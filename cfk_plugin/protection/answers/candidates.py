@@ -144,7 +144,7 @@ class CandidateSearch:
         if not len(query):
             return
         region_distances, values_distances = self._distances(query)
-        distances = region_distances[:, self._catalogue.group_at] + values_distances
+        distances = region_distances[:, self._catalogue.region_of_entry] + values_distances
         n_entries = len(self._catalogue)
         n_tried = candidate_counts(self._catalogue).tried
         candidates = _entries_as_pairs(query, nearest_first(distances, n_tried), distances)
@@ -200,7 +200,7 @@ class CandidateSearch:
         groups = explainer_start.groups[query]
         no_distance = np.zeros(len(query))
         weakest = self._catalogue.weakest_of(groups)
-        itself = self._catalogue.own(explainer_start.counterfactuals.take(query), groups)
+        itself = self._catalogue.entry_of(explainer_start.counterfactuals.take(query), groups)
         with_own_values = RegionAndValues(
             query=query,
             entry=weakest,
@@ -220,7 +220,7 @@ class CandidateSearch:
         )
         constraints = self._request.constraints.take(pairs.query)
         on_regions, on_values = constraints_by_role(self._catalogue, constraints)
-        group = self._catalogue.group_at[pairs.entry]
+        group = self._catalogue.region_of_entry[pairs.entry]
         regions = {name: self._catalogue.offered(name).take(group) for name in on_regions.rules}
         is_permitted = on_regions.admits_paired(regions)
         if not moves:
@@ -251,7 +251,7 @@ class CandidateSearch:
                 values_entries = np.append([EXPLAINER_START], values_entries)
                 distances = np.hstack([np.zeros((len(query), 1)), distances])
             return self._nearest_combined(query, region_distances, values_entries, distances)
-        single_values = np.arange(len(catalogue), len(catalogue.parts))
+        single_values = np.arange(len(catalogue), len(catalogue.value_choices))
         distances_of_single = self._distances_of_single_values(query, single_values)
         with_single_value = self._nearest_combined(
             query, region_distances, single_values, distances_of_single
@@ -269,7 +269,7 @@ class CandidateSearch:
         n_values = len(values_entries)
         factuals = self._values.factuals.take(np.repeat(query, n_values))
         changed = factuals.copy()
-        parts = self._catalogue.parts
+        parts = self._catalogue.value_choices
         for i, j in enumerate(self._values.private_columns.tolist()):
             is_given = np.tile(parts.is_given[values_entries, i], n_queries)
             codes = np.tile(parts.values.codes[values_entries, i], n_queries)

@@ -147,7 +147,9 @@ class AnswersSoFar:
             return np.zeros(len(entry), dtype=np.uint64)
         private_columns = self._values.private_columns
         if not len(private_columns):
-            return self._catalogue.region_at[self._catalogue.group_at[entry]].astype(np.uint64)
+            return self._catalogue.released_region[self._catalogue.region_of_entry[entry]].astype(
+                np.uint64
+            )
         columns: dict[int, Floats | Ints] = {}
         names = self._values.schema.private
         for name, j in zip(names, private_columns.tolist(), strict=True):

@@ -32,8 +32,6 @@ from cfk_plugin.protection.answers.rounding import Rounder
 from cfk_plugin.protection.answers.starts import Starts
 from cfk_plugin.protection.axes import Floats, Ints
 
-__all__ = ["Reached", "Search", "SearchOptions"]  # `SearchOptions` has its home in `request`
-
 _CHECKED = 32  # nearest results that are asked about wherever the outcome must hold
 _SENT_PART_OF_THE_WAY = 2  # nearest results whose numbers go a part of the way as well
 _PARTS_OF_THE_WAY = (0.75, 0.5, 0.25)
@@ -524,7 +522,7 @@ class Search:
         is_start = ~points.differ(self._starts.points.take(pair))
         holds = is_start & ~self._starts.is_unproven[pair]
         is_known = holds | (rank >= _CHECKED)
-        n_combinations = self._probe.catalogue.sizes_of(entry)
+        n_combinations = self._probe.catalogue.n_asked(entry)
         new = np.flatnonzero(reached.is_new & ~is_known)
         if n_combinations[new].sum() > self._probe.most_rows:  # a question more, about fewer rows
             is_kept = self._probe.keeps(points.take(new), entry[new], np.ones(len(new), dtype=bool))

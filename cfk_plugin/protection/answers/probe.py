@@ -56,7 +56,9 @@ class Probe:
         return for_points
 
     def _predictions_for(self, points: Points) -> Predictions:
-        return self.catalogue.said(lambda rows: self._values.frame(points.take(rows)), len(points))
+        return self.catalogue.predictions(
+            lambda rows: self._values.frame(points.take(rows)), len(points)
+        )
 
     def keeps(self, points: Points, entry: Ints, checks_region: Mask) -> Mask:
         """Return a mask of the points that seem to keep the outcome of their entries.
@@ -75,13 +77,13 @@ class Probe:
         bool, shape (n,)
         """
         # By group: where its combinations begin among all of them, and how many they are.
-        first, count, combinations = self.catalogue.telling
-        group = self.catalogue.group_at[entry]
+        first, count, combinations = self.catalogue.required_combinations.probes
+        group = self.catalogue.region_of_entry[entry]
         n_combinations = np.where(checks_region, count[group], 0)
         is_kept = np.ones(len(entry), dtype=bool)
         n_itself = 1  # each point is asked about itself, too
         if n_combinations.sum() + len(entry) > self.most_rows:  # one call more, for fewer rows
-            is_kept = self.catalogue.judge(self._predict(points), entry)
+            is_kept = self.catalogue.is_outcome(self._predict(points), entry)
             n_combinations = np.where(is_kept, n_combinations, 0)
             n_itself = 0
         n_rows = n_combinations + n_itself
@@ -94,7 +96,7 @@ class Probe:
         is_combination = turn >= 0
         chosen = first[group[owner[is_combination]]] + turn[is_combination]
         rows.places[np.ix_(is_combination, self._quasi_columns)] = combinations[chosen]
-        is_outcome = self.catalogue.judge(self._predict(rows), entry[owner])
+        is_outcome = self.catalogue.is_outcome(self._predict(rows), entry[owner])
         is_kept[owner[~is_outcome]] = False
         return is_kept
 
@@ -116,23 +118,23 @@ class Probe:
         is_lost : bool, shape (n,)
         predictions : n items; for each point, at all combinations of its region
         """
-        groups = self.catalogue.group_at[entry].tolist()
-        combinations = [self.catalogue.combinations(group) for group in groups]
+        groups = self.catalogue.region_of_entry[entry].tolist()
+        combinations = [self.catalogue.required_combinations.asked(group) for group in groups]
         sizes = np.array([len(of_group) for of_group in combinations], dtype=np.int64)
         owner = np.repeat(np.arange(len(entry)), sizes)
         rows = points.take(owner)
         rows.places[:, self._quasi_columns] = np.concatenate(
-            [self.catalogue.no_cells, *combinations]
+            [self.catalogue.required_combinations.no_combinations, *combinations]
         )
         is_required = np.concatenate(
             [
                 np.ones(len(new_points), dtype=bool),
-                *[self.catalogue.holding(group) for group in groups],
+                *[self.catalogue.required_combinations.is_required(group) for group in groups],
             ]
         )
         predictions = self._predict(Points.joined([points.take(new_points), rows]))
         owner = np.append(new_points, owner)
-        has_failed = is_required & ~self.catalogue.judge(predictions, entry[owner])
+        has_failed = is_required & ~self.catalogue.is_outcome(predictions, entry[owner])
         is_lost = np.bincount(owner, has_failed, len(entry)) > 0
         _, *in_regions = predictions.divided([len(new_points), *sizes.tolist()])
         return is_lost, in_regions

@@ -37,7 +37,6 @@ from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.data.training_labels import KnownOutcomes
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.answers.candidates import (
-    EXPLAINER_START,
     NEAREST_COMBINED,
     QUERY_VALUES,
     CandidateSearch,
@@ -49,22 +48,11 @@ from cfk_plugin.protection.answers.diversity import AnswersSoFar, TrueAnswers
 from cfk_plugin.protection.answers.moves import Search
 from cfk_plugin.protection.answers.points import TIE, Points, ValueTable
 from cfk_plugin.protection.answers.probe import Probe
-from cfk_plugin.protection.answers.request import CatalogueRequest, ExplainerStart, SearchOptions
+from cfk_plugin.protection.answers.request import CatalogueRequest
 from cfk_plugin.protection.answers.rounding import Rounder
 from cfk_plugin.protection.answers.starts import Starts, start_points, starts_of
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
-
-__all__ = [
-    "EXPLAINER_START",
-    "CatalogueAnswers",
-    "CatalogueRequest",
-    "ExplainerStart",
-    "answer",
-    "distances_if_true",
-    "find_answers",
-    "nearest",
-]
 
 _BLOCK = 1 << 22  # distances held at once
 _MOVED_FROM_STARTS = 24  # pairs that begin at explainers' starts and are moved at once
@@ -105,21 +93,6 @@ class CatalogueAnswers(HostOnly):
     labels_at_start: Labels | None = None
     labels_at_queries: Labels | None = None
 
-    @property
-    def part(self) -> Ints | None:
-        """Earlier name of `values_entry`."""
-        return self.values_entry
-
-    @property
-    def own(self) -> Labels | None:
-        """Earlier name of `labels_at_start`."""
-        return self.labels_at_start
-
-    @property
-    def at_queries(self) -> Labels | None:
-        """Earlier name of `labels_at_queries`."""
-        return self.labels_at_queries
-
     def without(self, is_dropped: Mask) -> CatalogueAnswers:
         """Return the same without the answers to some of the queries.
 
@@ -154,11 +127,11 @@ class CatalogueAnswers(HostOnly):
         answers: list[int] = []
         combinations: list[Codes] = []
         known: list[Predictions] = []
-        groups = catalogue.group_at[self.entry[self.entry >= 0]]
+        groups = catalogue.region_of_entry[self.entry[self.entry >= 0]]
         for i, predictions in enumerate(self.predictions):
             if predictions is not None and len(predictions):
                 answers.append(i)
-                combinations.append(catalogue.combinations(int(groups[i])))
+                combinations.append(catalogue.required_combinations.asked(int(groups[i])))
                 known.append(predictions)
         if not known:
             return KnownOutcomes()
@@ -214,37 +187,6 @@ class PointsAlong(HostOnly):
         if predictions is None or self.place_of_query is None:
             return None
         return np.asarray(predictions.labels[self.n_start :][self.place_of_query])
-
-
-def answer(
-    catalogue: Catalogue,
-    limits: Constraints,
-    open_to: Mask,
-    *,
-    move_towards_query: bool,
-    who: Ints | None = None,
-    explainer_start: ExplainerStart | None = None,
-    asks_own: bool = False,
-    asks_queries: bool = False,
-    options: SearchOptions,
-) -> CatalogueAnswers:
-    """Return the answers to queries, by the arguments of a `CatalogueRequest`; see `find_answers`.
-
-    `who` is `person_of_query`, each query another person's if it is None; `asks_own` is
-    `asks_start_labels`, and `asks_queries` is `asks_query_labels`.
-    """
-    person_of_query = np.arange(len(limits)) if who is None else who
-    request = CatalogueRequest(
-        constraints=limits,
-        open_to=open_to,
-        person_of_query=person_of_query,
-        move_towards_query=move_towards_query,
-        options=options,
-        explainer_start=explainer_start,
-        asks_start_labels=asks_own and explainer_start is not None,
-        asks_query_labels=asks_queries,
-    )
-    return find_answers(catalogue, request)
 
 
 def find_answers(catalogue: Catalogue, request: CatalogueRequest) -> CatalogueAnswers:
@@ -368,7 +310,7 @@ def _queries_per_block(catalogue: Catalogue) -> int:
     n_combined = NEAREST_COMBINED * NEAREST_COMBINED
     n_values = 1
     if catalogue.inside:  # large regions: codes and numbers of rows at all their combinations
-        n_values = 8 * int(catalogue.sizes_of(catalogue.weakest).max())
+        n_values = 8 * int(catalogue.n_asked(catalogue.weakest).max())
     return max(_BLOCK // max(len(catalogue), n_combined, n_values), 1)
 
 
@@ -446,7 +388,7 @@ def _moved(catalogue: Catalogue, values: ValueTable, start: Points, given: TrueA
     -------
     bool, shape (m, n_private)
     """
-    parts = catalogue.parts
+    parts = catalogue.value_choices
     is_taken = given.values_entry >= 0
     taken = given.values_entry[is_taken]
     for i, j in enumerate(values.private_columns.tolist()):
@@ -465,7 +407,7 @@ def _rows(catalogue: Catalogue, values: ValueTable, given: TrueAnswers) -> Encod
     """
     if catalogue.forms:
         return encode(catalogue.points.take(given.entry), catalogue.partition.population.encoder)
-    group = catalogue.group_at[given.entry]
+    group = catalogue.region_of_entry[given.entry]
     given.points.places[:, list(values.schema.quasi_positions)] = catalogue.corners[group]
     return values.rows(given.points)
 
@@ -484,11 +426,11 @@ def nearest(
     for start in range(0, n_searched, block):
         rows = np.arange(start, min(start + block, n_searched))
         region_distances, values_distances = catalogue.distances(counterfactuals, rows, open_to)
-        distances = region_distances[:, catalogue.group_at] + values_distances
+        distances = region_distances[:, catalogue.region_of_entry] + values_distances
         least = distances.min(axis=1)
         first_nearest = np.argmax(distances <= least[:, None] + TIE, axis=1)
         entry[rows] = np.where(np.isfinite(least), first_nearest, -1)
-    itself = catalogue.own(counterfactuals, groups)
+    itself = catalogue.entry_of(counterfactuals, groups)
     return np.where(itself >= 0, itself, entry)
 
 
@@ -520,7 +462,9 @@ def distances_if_true(
     on_regions, on_values = constraints_by_role(catalogue, constraints)
     region_distances[~on_regions.admits_all(offered, region_distances.shape[1])] = np.inf
     values_distances[~on_values.admits_all(offered, len(catalogue))] = np.inf
-    distances = region_distances[:, catalogue.group_at[entries]] + values_distances[:, entries]
+    distances = (
+        region_distances[:, catalogue.region_of_entry[entries]] + values_distances[:, entries]
+    )
     query, place = np.nonzero(np.isfinite(distances))
     pairs = RegionAndValues(
         query=query,
@@ -534,6 +478,6 @@ def distances_if_true(
         points, _ = start_points(catalogue, constraints, values, pairs.take(rows))
         return values.frame(points)
 
-    is_true = catalogue.judged(nearest_rows, pairs.entry)
+    is_true = catalogue.have_outcome(nearest_rows, pairs.entry)
     distances[query[~is_true], place[~is_true]] = np.inf
     return distances

@@ -120,7 +120,7 @@ def _most_changes(catalogue: Catalogue, constraints: Constraints, pairs: RegionA
     assert constraints.max_changes is not None  # noqa: S101 - the only caller has looked
     queries, row = np.unique(pairs.query, return_inverse=True)
     n_outside = catalogue.n_outside(constraints.queries.take(queries))  # (n_queries, n_groups)
-    n_outside_of_pair = n_outside[row, catalogue.group_at[pairs.entry]]
+    n_outside_of_pair = n_outside[row, catalogue.region_of_entry[pairs.entry]]
     return np.asarray(constraints.max_changes - n_outside_of_pair)
 
 
@@ -158,7 +158,7 @@ def start_points(
     else:
         _take_values_of_entries(catalogue, values, pairs, points)
         is_replaced = _permit_private(constraints, values, pairs.query, points)
-    group = catalogue.group_at[pairs.entry]
+    group = catalogue.region_of_entry[pairs.entry]
     for j in values.schema.quasi_positions:
         name = values.schema.features[j]
         regions = catalogue.offered(name).take(group)
@@ -193,7 +193,7 @@ def _take_values_of_entries(
     catalogue: Catalogue, values: ValueTable, pairs: RegionAndValues, points: Points
 ) -> None:
     """Give points, in place, the private values that their pairs take from entries."""
-    parts = catalogue.parts
+    parts = catalogue.value_choices
     for i, j in enumerate(values.private_columns.tolist()):
         is_taken = (pairs.values_entry >= 0) & parts.is_given[pairs.values_entry, i]
         taken = pairs.values_entry[is_taken]

@@ -42,7 +42,6 @@ from cfk_plugin.protection.catalogue.private_values import EncodedValues, encode
 from cfk_plugin.protection.catalogue.released_values import ReleasedValues
 from cfk_plugin.protection.catalogue.required_combinations import (
     MovableRegion,
-    ProbeCombinations,
     RequiredCombinations,
     combinations_of_people,
     groups_by_region,
@@ -620,61 +619,6 @@ class Catalogue(HostOnly):
             if name in form:
                 parts[i], _ = form[name]
         return parts
-
-    # Earlier names, which `cfk_plugin.protection.answers` and `cfk_plugin.release` use.
-
-    own = entry_of
-    judged = have_outcome
-    judge = is_outcome
-    said = predictions
-    sizes_of = n_asked
-
-    @cached_property
-    def group_at(self) -> Ints:
-        """See `region_of_entry`."""
-        return self.region_of_entry
-
-    @cached_property
-    def region_at(self) -> Ints:
-        """See `released_region`."""
-        return self.released_region
-
-    @cached_property
-    def leaving(self) -> Codes:
-        """See `released_codes`."""
-        return self.released_codes
-
-    @cached_property
-    def offered_by(self) -> dict[bytes, int]:
-        """See `entry_of_release`."""
-        return self.entry_of_release
-
-    @cached_property
-    def parts(self) -> ValueChoices:
-        """See `value_choices`."""
-        return self.value_choices
-
-    @cached_property
-    def no_cells(self) -> Codes:
-        """No combination, in the shape of several."""
-        return self.required_combinations.no_combinations
-
-    @cached_property
-    def telling(self) -> ProbeCombinations:
-        """See `RequiredCombinations.probes`."""
-        return self.required_combinations.probes
-
-    def combinations(self, region: int) -> Codes:
-        """See `RequiredCombinations.asked`."""
-        return self.required_combinations.asked(region)
-
-    def holding(self, region: int) -> Mask:
-        """See `RequiredCombinations.is_required`."""
-        return self.required_combinations.is_required(region)
-
-    def must_hold(self, region: int) -> Codes:
-        """See `RequiredCombinations.of`."""
-        return self.required_combinations.of(region)
 
 
 def n_different(a: HeomCodes, b: HeomCodes) -> Ints:

@@ -244,12 +244,29 @@ def in_dtype(domain: Domain, numbers: Floats) -> pd.Series:
 def releasable_values(
     population: Population, scales: dict[str, Scale], k: int
 ) -> list[ReleasableValues]:
-    """Return the releasable values of each private attribute, in the order of the schema.
+    """Return the values of each private attribute that shared private values may be made of.
+
+    These are values of at least k people and values of no one: neither says anything about a single
+    person.
+
+    Parameters
+    ----------
+    population : Population
+        Whose people are counted, also those who are in no group.
+    scales : mapping of attribute to Scale
+        The rounded numbers to choose from, as `scales_of` returns them for the same k. A private
+        number without a scale has fewer than k people who are in a group.
+    k : int, people
+
+    Returns
+    -------
+    list of ReleasableValues
+        One per private attribute, in the order of the schema.
 
     Raises
     ------
     PolicyError
-        If an attribute has none.
+        If there is no such value of an attribute. The error names all of these attributes.
     """
     releasable = []
     nothing = []

@@ -157,17 +157,27 @@ def _encoded(population: Population, entries: Iterable[BookEntry]) -> tuple[Enco
 
 
 def _encode_numbers(domain: Domain, column: Sequence[Plain], values: EncodedValues, j: int) -> None:
-    """Encode one attribute's numbers by a domain, as column `j` of the values, in place.
+    """Write one attribute's numbers into column `j` of `values`, encoded by a domain.
 
-    A number that the column cannot hold is `UNKNOWN` among the codes and NaN among the numbers.
+    A number that a training row has gets its code, and NaN among the numbers. A number that no row
+    has, but that the column can hold, gets the code `UNKNOWN` and stands among the numbers. A
+    number that the column cannot hold gets `UNKNOWN` and NaN: `_encoded` leaves its entry out. A
+    missing value gets the code for that.
+
+    Parameters
+    ----------
+    column : n numbers; None for a missing value
+    values : EncodedValues of n rows, written in place
     """
     numbers = np.array(column, dtype=float)  # None becomes NaN
     is_missing = np.isnan(numbers)
-    codes, as_held = domain.encode(in_dtype(domain, np.where(is_missing, 0.0, numbers)))
-    is_held = domain.numbers_of(codes, as_held) == numbers  # not where decimals were cut off
-    codes = np.where(is_held, codes, UNKNOWN)
+    # A column of whole numbers cuts off decimals, so that some numbers come back as others.
+    codes, numbers_in_dtype = domain.encode(in_dtype(domain, np.where(is_missing, 0.0, numbers)))
+    can_be_held = domain.numbers_of(codes, numbers_in_dtype) == numbers
+    is_new = can_be_held & (codes == UNKNOWN)
+    codes = np.where(can_be_held, codes, UNKNOWN)
     values.codes[:, j] = np.where(is_missing, domain.missing_code, codes)
-    values.numbers[:, j] = np.where(is_held & (codes == UNKNOWN), as_held, np.nan)
+    values.numbers[:, j] = np.where(is_new, numbers_in_dtype, np.nan)
 
 
 def _encode_categories(domain: Domain, column: Sequence[Plain]) -> list[int]:

@@ -118,16 +118,33 @@ def solve(
 ) -> list[Solution]:
     """Find, for each anchor, the region of least cost that holds it and at least ``k`` people.
 
+    Within its limits, the search proves that no other region costs less. If it reaches a limit, the
+    region is the best that it found, and `Solution.gap` bounds what is lost.
+
     Parameters
     ----------
-    anchors : shape (n, n_axes); -1 for a number that is not a code
-    positions : shape (n, n_axes); where the anchor is, scaled by the weight; read where the code is
-        -1
+    index : the equivalence classes of the population, with the axes on which costs are defined
+    anchors : shape (n, n_axes); codes of the counterfactuals' quasi-identifiers, -1 for a number
+        that no training row has
+    positions : shape (n, n_axes); read only where the code is -1: the place of the number on its
+        axis (`Domain.place`), times the weight of the axis
+    k : people that a region needs
     forbidden : for each anchor, combinations of shape (n_forbidden, n_axes)
     penalty : what each forbidden combination inside a region adds to its cost; if infinite, no
         region may contain one
     node_limit, time_limit : per anchor; the time in seconds
     threads : number of anchors searched at the same time
+
+    Returns
+    -------
+    list of n Solution
+        In the order of the anchors. Where fewer than k people exist, or no region is permitted, the
+        solution has an infinite cost.
+
+    Raises
+    ------
+    ValueError
+        If a code is not on its axis, or an anchor without a code has no finite position.
     """
     if forbidden is None:
         nothing = np.empty((0, anchors.shape[1]), np.int32)

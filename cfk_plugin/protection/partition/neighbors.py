@@ -506,17 +506,27 @@ class NearestCells(HostOnly):
         found = self._index.find(codes)
         strangers = np.flatnonzero(found < 0)
         if len(strangers):
-            nearest, _ = self._cells.nearest(self._encoded(codes[strangers], numbers[strangers]))
+            nearest, _ = self._cells.nearest(self._comparable(codes[strangers], numbers[strangers]))
             # a number may be infinitely far away in floats
             found[strangers] = nearest[:, 0].clip(min=0)
         return found
 
-    def _encoded(self, codes: Codes, numbers: Floats) -> HeomCodes:
-        """Return records in the form in which `Heom` compares them."""
-        columns = [
+    def _comparable(self, codes: Codes, numbers: Floats) -> HeomCodes:
+        """Return records in the form in which `Heom` compares them: numbers, and tokens.
+
+        Numeric attributes come as numbers, shape (n, n_numeric). Of the other attributes, the codes
+        serve as tokens, shape (n, n_others). A category that no training row has is the code -1. As
+        an unsigned token it is a very large number, which equals the token of no class.
+
+        Parameters
+        ----------
+        codes, numbers : shape (n, n_quasi_identifiers), in the order of the schema
+        """
+        numeric_columns = [
             self._domains[j].numbers_of(codes[:, j], numbers[:, j])
             for j in np.flatnonzero(self._is_numeric)
         ]
-        by_row = np.array(columns).reshape(len(columns), len(codes)).T
+        # Without numeric attributes, the array would have no second dimension.
+        numbers_by_row = np.array(numeric_columns).reshape(len(numeric_columns), len(codes)).T
         tokens = np.asfortranarray(codes[:, ~self._is_numeric], np.uint64)
-        return HeomCodes(by_row, tokens)
+        return HeomCodes(numbers_by_row, tokens)

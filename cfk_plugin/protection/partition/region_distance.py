@@ -106,17 +106,25 @@ def _is_outside(domain: Domain, parts: Sequence[Part]) -> Mask:
     return (~by_region).T
 
 
-def _distances(domain: Domain, codes: Codes, numbers: Floats, arrays: NDArray[Any]) -> Floats:
-    """Return how far each value of one attribute is outside of each part.
+def _distances(
+    domain: Domain, codes: Codes, numbers: Floats, parts_as_arrays: NDArray[Any]
+) -> Floats:
+    """Return how far each record's value of one attribute is outside of each region's part.
+
+    Inside, the distance is 0. Outside, a category or level is at the distance 1. A number is as far
+    away as the nearest end of the part, in shares of the width of the attribute; if the attribute
+    has one value only, its width is 0, and every number counts as inside.
 
     Parameters
     ----------
     domain
-        The values of the attribute.
+        The values that training rows have of the attribute.
     codes, numbers : shape (n_records,)
-        The values. A code below 0 is a category that no training row has, or a number.
-    arrays
-        What `_ranges` or `_is_outside` returned of the parts.
+        The records' values. A category that no training row has is a code below 0. A number that no
+        training row has is a code below 0 too, and stands in `numbers`.
+    parts_as_arrays
+        For numbers, the ends of the parts, as `_ranges` returns them. Otherwise which code is
+        outside of which part, as `_is_outside` returns it.
 
     Returns
     -------
@@ -124,13 +132,14 @@ def _distances(domain: Domain, codes: Codes, numbers: Floats, arrays: NDArray[An
     """
     if not domain.is_numeric:
         is_unknown = codes[:, None] < 0
-        return np.where(is_unknown, 1.0, arrays[codes.clip(min=0)])
-    low, high, has_missing = arrays
+        return np.where(is_unknown, 1.0, parts_as_arrays[codes.clip(min=0)])
+    low, high, has_missing = parts_as_arrays
     number = domain.numbers_of(codes, numbers)[:, None]
     with np.errstate(invalid="ignore"):
         gap = np.maximum(0, np.maximum(low - number, number - high))
         distance = gap / (domain.width or np.inf)
     distance = np.nan_to_num(distance, nan=1.0, posinf=1.0)
-    distance = np.where(low > high, 1.0, distance)
+    holds_no_number = low > high
+    distance = np.where(holds_no_number, 1.0, distance)
     is_missing = (codes == domain.missing_code) & domain.has_missing
     return np.where(is_missing[:, None], 1 - has_missing, distance)

@@ -1,0 +1,554 @@
+"""What stands behind a `ProtectedExplainer`: the explainer itself, or an answer in its place.
+
+There are three kinds. The explainer is asked, and its counterfactuals are protected; or a catalogue
+answers in its place; or prototypes do. All three are reached only through
+`cfk_plugin.release.explainer`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NoReturn, Protocol
+
+import pandas as pd
+
+from cfk_plugin.adapting import (
+    TEXT_WITHHELD,
+    AnswerRequest,
+    CounterfactualBatch,
+    ExplainerError,
+    NoneFoundError,
+    constraints_of,
+    text_withheld,
+    without_constraints,
+)
+from cfk_plugin.data.constraints import Rules, decided_features, rules_of
+from cfk_plugin.data.display import advance, doing
+from cfk_plugin.data.encoded_table import require_features, select
+from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
+from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
+from cfk_plugin.data.values import as_pandas
+from cfk_plugin.errors import (
+    AdapterError,
+    CFKError,
+    HostOnly,
+    IgnoredOptionWarning,
+    InputError,
+    quiet,
+)
+from cfk_plugin.hookspecs import (
+    AnsweringSource,
+    CounterfactualSource,
+    NativeStatus,
+    Progress,
+    depends_on_rows,
+)
+from cfk_plugin.records.logger import Track, may_observe, observe
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.explanations import Explanations, Request
+from cfk_plugin.release.results import Explanation, Withheld
+
+
+class Prototypes(Protocol):
+    """Fitted prototypes, which answer in place of an explainer: `DPPrototypes`."""
+
+    def explain(
+        self, queries: pd.DataFrame, *, track: Track = False, groups: str | None = None
+    ) -> Explanations: ...
+
+
+def wrap_explainer(
+    explainer: Any,
+    source: CounterfactualSource,
+    anonymizer: KAnonymizer | Prototypes,
+    *,
+    track: Track,
+    groups: str | None,
+    is_asked: bool,
+    debug: bool,
+) -> WrappedExplainer:
+    """Return the kind of wrapped explainer that answers.
+
+    `is_asked` says whether the explainer is called. If it is not, `anonymizer` answers in its
+    place, and is either a `KAnonymizer` with a catalogue or fitted prototypes.
+    """
+    kind: type[WrappedExplainer]
+    if is_asked:
+        kind = AskedExplainer
+    elif isinstance(anonymizer, KAnonymizer):
+        kind = CatalogueInPlace
+    else:
+        kind = PrototypesInPlace
+    return kind(explainer, source, anonymizer, track=track, groups=groups, debug=debug)
+
+
+@dataclass(eq=False, repr=False)
+class WrappedExplainer(HostOnly, ABC):
+    """An explainer, its adapter, and what protects its answers.
+
+    Attributes
+    ----------
+    explainer : the user's object
+    source : CounterfactualSource
+        The explainer as its adapter presents it.
+    anonymizer : KAnonymizer or Prototypes
+    track : bool, str or RunLogger
+        Whether, and where, results are logged.
+    groups : str, optional
+        The column by which results are grouped.
+    debug : bool
+        Whether errors keep the text and the frames of the error that caused them.
+    name : str
+        The explainer's name.
+    """
+
+    explainer: Any
+    source: CounterfactualSource
+    anonymizer: Any
+    track: Track
+    groups: str | None
+    debug: bool
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = str(self.source.name)
+
+    @abstractmethod
+    def explain(
+        self,
+        queries: Any,
+        options: dict[str, Any],
+        *,
+        max_changes: int | None,
+        progress: Progress | None,
+    ) -> Any:
+        """Answer `queries`: a table, or whatever the explainer's own ``explain`` takes."""
+
+    @abstractmethod
+    def call(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], max_changes: int | None
+    ) -> Any:
+        """Answer a call of one of `methods`, in the explainer's own result type."""
+
+    def methods(self) -> Mapping[str, Any]:
+        """Return the methods that give out counterfactuals, by name."""
+        with quiet("the adapter cannot say what it maps", AdapterError):
+            return dict(self.source.methods)
+
+    def forwarded(self) -> tuple[str, ...]:
+        """Return the names that are passed on unchanged."""
+        with quiet("the adapter cannot say what it forwards", AdapterError):
+            return tuple(getattr(self.source, "forwarded", ()))
+
+    @property
+    def public_names(self) -> str:
+        """List the names that a user finds on the protected explainer."""
+        names = {"explain", *self.methods(), *self.forwarded()}
+        return ", ".join(sorted(name for name in names if not name.startswith("_")))
+
+    @property
+    def policy(self) -> PrivacyPolicy | None:
+        """The policy; prototypes have none."""
+        policy = getattr(self.anonymizer, "policy_", None)
+        return policy if isinstance(policy, PrivacyPolicy) else None
+
+    @property
+    def rule(self) -> str:
+        """Name k and the guarantee, or the prototypes where there is no k."""
+        policy = self.policy
+        if policy is None:
+            return repr(self.anonymizer)
+        return f"k = {policy.k}, {policy.guarantee}"
+
+    def has_own_way_to_explain(self, queries: Any) -> bool:
+        """Return True if queries are no table, but something for the explainer's ``explain``."""
+        return not isinstance(queries, pd.DataFrame) and "explain" in self.methods()
+
+
+class AskedExplainer(WrappedExplainer):
+    """An explainer that is asked for counterfactuals, which are then protected."""
+
+    def explain(
+        self,
+        queries: Any,
+        options: dict[str, Any],
+        *,
+        max_changes: int | None,
+        progress: Progress | None,
+    ) -> Any:
+        queries = as_pandas(queries)
+        if self.has_own_way_to_explain(queries):
+            return self.call("explain", (queries,), options, max_changes)
+        features = self.anonymizer.population_.schema.features
+        frame = require_features(queries, features, "queries")
+        request = Request.of(queries, self.groups)
+        # The explainer gets a copy: it may write into its queries.
+        asked = select(frame, features, renumber=False).copy(deep=True)
+        constraints = constraints_of(options)
+        request = self._with_constraints(request, constraints)  # before the explainer is asked
+        batch = self._generate(asked, options)
+        if batch.constraints != constraints:  # those of the explainer's own settings
+            request = self._with_constraints(request, {**constraints, **batch.constraints})
+        return self._release(batch, select(frame, features), request, max_changes, progress)
+
+    def call(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], max_changes: int | None
+    ) -> Any:
+        """Call one of `methods`, and rebuild its result from what is released."""
+        started = Request().started
+        constraints = constraints_of(named)
+        self._rules(constraints)  # refuses invalid constraints before the explainer is asked
+        batch, native, queries = self._call_method(name, args, named)
+        request = replace(Request.of(queries, self.groups), started=started)
+        request = self._with_constraints(request, {**constraints, **batch.constraints})
+        explanations = self._release(batch, queries, request, max_changes)
+        return self._restore(name, native, explanations)
+
+    # --- the call of the explainer ----------------------------------------------------------------
+
+    def _generate(self, queries: pd.DataFrame, options: dict[str, Any]) -> CounterfactualBatch:
+        """Ask the explainer for counterfactuals of a table of queries."""
+        failure: ExplainerError | None = None
+        try:
+            with quiet(_text_of_failure, ExplainerError, let=CFKError):
+                batch = self.source.generate(queries, **options)
+        except ExplainerError as error:
+            failure = error
+        if failure is not None:  # raised outside of the handler, so that it has no context
+            raise self._error_of_call("explain", options, failure)
+        if not isinstance(batch, CounterfactualBatch):
+            raise AdapterError(
+                f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch"
+            )
+        return batch
+
+    def _call_method(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[CounterfactualBatch, Any, Any]:
+        """Call one of `methods`; return its counterfactuals, its own result, and the queries."""
+        none_found: Exception | None = None
+        failure: ExplainerError | None = None
+        try:
+            with quiet(_text_of_failure, ExplainerError, let=CFKError):
+                batch, native, queries = self.source.methods[name](*args, **named)
+        except NoneFoundError as error:
+            none_found = error.native
+        except ExplainerError as error:
+            failure = error
+        # Both are raised outside of the handlers, so that they have no context.
+        if failure is not None:
+            raise self._error_of_call(name, named, failure)
+        if none_found is not None:
+            raise none_found
+        return batch, native, queries
+
+    def _error_of_call(
+        self, method: str, options: Mapping[str, Any], failure: ExplainerError
+    ) -> ExplainerError:
+        """Return the error of a call that the explainer did not answer.
+
+        Its text names the call. If the explainer's own text is withheld, it also shows how to make
+        the call without protection.
+        """
+        place = "" if method == self.name else f" in {method}"
+        given = f", called with {', '.join(options)}" if options else ""
+        text = f"{self.name} failed{place}{given}: {failure}"
+        if text.endswith(TEXT_WITHHELD):
+            text += f": {self._unprotected_call(method)}"
+        error = ExplainerError(text)
+        error.__cause__ = failure.__cause__  # None, unless errors are debugged
+        error.is_debugged = failure.is_debugged
+        return error
+
+    def _unprotected_call(self, method: str) -> str:
+        """Return the line of code that calls the explainer itself as `method` does."""
+        names = self.methods()
+        name = method if method in names else next(iter(names), "__call__")
+        if name == "__call__":
+            return "explainer(queries)"
+        return f"explainer.{name}(queries)"
+
+    def _restore(self, name: str, native: Any, explanations: Explanations) -> Any:
+        """Rebuild what a method returned from what is released."""
+        with quiet(
+            f"the adapter cannot rebuild what {name} returns; use explain()",
+            AdapterError,
+            let=CFKError,
+        ):
+            restored = self.source.restore(native, explanations)
+        if restored is native and native is not None:
+            raise AdapterError(
+                f"the adapter gives back what {name} returned instead of rebuilding it"
+            )
+        return restored
+
+    # --- what may change --------------------------------------------------------------------------
+
+    def _with_constraints(self, request: Request, constraints: Mapping[str, Any]) -> Request:
+        """Add to a request how features may change; invalid constraints are refused."""
+        rules = self._rules(constraints)
+        features = self.anonymizer.population_.schema.features
+        to_vary = constraints.get("features_to_vary", "all")
+        return replace(request, decided=decided_features(features, rules, to_vary), rules=rules)
+
+    def _rules(self, constraints: Mapping[str, Any]) -> Rules:
+        """Return how features may change in a call; invalid constraints are refused."""
+        rules: Rules = self.anonymizer.rules_
+        if constraints:
+            rules = rules_of(self.anonymizer.population_.encoder, **constraints)
+        return rules
+
+    # --- what is released -------------------------------------------------------------------------
+
+    def _release(
+        self,
+        batch: CounterfactualBatch,
+        queries: pd.DataFrame,
+        request: Request,
+        max_changes: int | None,
+        progress: Progress | None = None,
+    ) -> Explanations:
+        """Protect a batch; return one explanation per counterfactual that was asked for."""
+        self._check(batch, queries)
+        goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
+        numbers = batch.query.tolist()
+        if self.anonymizer.ledger is not None and not may_observe(len(numbers), self.track):
+            # Nothing is released, so the ledger does not record it either.
+            not_recorded: list[Explanation] = [Withheld(query, "not_recorded") for query in numbers]
+            return self._wrap(not_recorded, None, request)
+        explanations: list[Explanation] = [Withheld(query, "none_found") for query in numbers]
+        findings: list[NativeStatus | None] = [None] * len(numbers)
+        if len(batch.frame):
+            protected, found = self._protect(batch, queries, goal, request, max_changes, progress)
+            for slot, explanation, finding in zip(batch.slot, protected, found, strict=True):
+                explanations[slot] = explanation
+                findings[slot] = finding
+        already_desired = self._already_desired(explanations, batch, queries, goal)
+        for slot, explanation in enumerate(explanations):
+            if explanation.query in already_desired and _is_withheld(explanation, "none_found"):
+                explanations[slot] = Withheld(explanation.query, ALREADY_DESIRED)
+        return self._wrap(explanations, findings, request)
+
+    def _check(self, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
+        """Refuse a batch that does not belong to the queries, or lacks features."""
+        if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
+            raise AdapterError("an adapter answered queries that were not asked")
+        if len(batch.frame):
+            features = self.anonymizer.population_.schema.features
+            require_features(batch.frame, features, "the explainer's answer")
+
+    def _protect(
+        self,
+        batch: CounterfactualBatch,
+        queries: pd.DataFrame,
+        goal: DesiredOutcome,
+        request: Request,
+        max_changes: int | None,
+        progress: Progress | None,
+    ) -> tuple[list[Explanation], tuple[NativeStatus | None, ...]]:
+        """Return an explanation and a finding per counterfactual of a batch."""
+        query = batch.query[batch.slot]
+        pipeline = replace(
+            self.anonymizer.pipeline_,
+            goal=goal,
+            depends_on_no_row=depends_on_rows(self.source) == "no",
+        )
+        factuals = select(queries, self.anonymizer.population_.schema.features).take(query)
+        # A caller who has a progress callback shows the progress.
+        shown = doing("protecting counterfactuals") if progress is None else nullcontext()
+        with shown:
+            protected: tuple[list[Explanation], tuple[NativeStatus | None, ...]]
+            protected = pipeline.release(
+                batch.frame,
+                query,
+                factuals=factuals,
+                rules=request.rules,
+                max_changes=max_changes,
+                instance_based=self.source.instance_based,
+                progress=progress or advance,
+            )
+        return protected
+
+    def _already_desired(
+        self,
+        explanations: list[Explanation],
+        batch: CounterfactualBatch,
+        queries: pd.DataFrame,
+        goal: DesiredOutcome,
+    ) -> set[int]:
+        """Return the queries that have the desired outcome already, as far as this is known.
+
+        The model is asked only about queries for which no counterfactual was found.
+        """
+        already_desired = {
+            explanation.query
+            for explanation in explanations
+            if _is_withheld(explanation, ALREADY_DESIRED)
+        }
+        answered = set(batch.query[batch.slot].tolist())
+        asked = dict.fromkeys(batch.query.tolist())
+        unanswered = [query for query in asked if query not in answered]
+        if unanswered:
+            pipeline = replace(self.anonymizer.pipeline_, goal=goal)
+            features = self.anonymizer.population_.schema.features
+            has_outcome = pipeline.with_outcome(select(queries, features).take(unanswered))
+            already_desired |= {unanswered[i] for i in has_outcome.nonzero()[0].tolist()}
+        return already_desired
+
+    def _wrap(
+        self,
+        explanations: list[Explanation],
+        findings: list[NativeStatus | None] | None,
+        request: Request,
+    ) -> Explanations:
+        start: SearchStart = "explainer"
+        if depends_on_rows(self.source) == "no":
+            start = "independent explainer"
+        result: Explanations = self.anonymizer.wrap(
+            explanations,
+            findings,
+            self.name,
+            request,
+            partial(observe, track=self.track),
+            start=start,
+        )
+        return result
+
+
+class CatalogueInPlace(WrappedExplainer):
+    """An explainer that is not asked, as a catalogue answers in its place."""
+
+    def explain(
+        self,
+        queries: Any,
+        options: dict[str, Any],
+        *,
+        max_changes: int | None,
+        progress: Progress | None,
+    ) -> Any:
+        queries = as_pandas(queries)
+        if self.has_own_way_to_explain(queries):
+            return self.call("explain", (queries,), options, max_changes)
+        n_answers = options.pop("answers", None)
+        request = AnswerRequest(queries=queries, constraints=constraints_of(options))
+        explainer_options = without_constraints(options)
+        if explainer_options:
+            if not isinstance(self.source, AnsweringSource):
+                raise InputError(
+                    f"{self.name} is not asked, and its adapter does not read its options; leave"
+                    f" out {', '.join(explainer_options)}"
+                )
+            request = self._read_request("generate", (queries,), options)
+        if n_answers is not None:
+            request = replace(request, n_answers=n_answers)
+        # The table that was given has the column of groups, which the adapter may leave out.
+        return self._answer(replace(request, queries=queries), max_changes, progress)
+
+    def call(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], max_changes: int | None
+    ) -> Any:
+        """Answer one of `methods` from the catalogue, in the explainer's own result type."""
+        source = self._answering_source(name)
+        request = self._read_request(name, args, named)
+        explanations = self._answer(request, max_changes, None)
+        with quiet(f"the adapter cannot build what {name} returns", AdapterError, let=CFKError):
+            return source.build(name, request, explanations)
+
+    def _answering_source(self, name: str) -> AnsweringSource:
+        """Return the source, if its methods can be answered without calling the explainer."""
+        if isinstance(self.source, AnsweringSource):
+            return self.source
+        raise _replaced_answers_error(name)
+
+    def _read_request(
+        self, name: str, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> AnswerRequest:
+        """Read what a call asks for; warn of options that have no effect without the explainer."""
+        source = self._answering_source(name)
+        with quiet(
+            f"the adapter cannot read a call of {name}: it raised {{}}", AdapterError, let=CFKError
+        ):
+            request = source.read_request(name, args, named)
+        if request.ignored:
+            warnings.warn(
+                f"{', '.join(request.ignored)}: steers only the search of {self.name}, which is not"
+                ' used, as answers start at the query; protect with start="explainer" to use it',
+                IgnoredOptionWarning,
+                # This function, `explain` or `call`, the method of the protected explainer and its
+                # `without_frames` are on the way from the user's call.
+                stacklevel=5,
+            )
+        return request
+
+    def _answer(
+        self, request: AnswerRequest, max_changes: int | None, progress: Progress | None
+    ) -> Explanations:
+        explanations: Explanations = self.anonymizer.explain(
+            request.queries,
+            answers=request.n_answers,
+            desired=request.desired,
+            **request.constraints,
+            max_changes=max_changes,
+            progress=progress,
+            track=self.track,
+            groups=self.groups,
+        )
+        return explanations
+
+
+class PrototypesInPlace(WrappedExplainer):
+    """An explainer that is not asked, as differentially private prototypes answer in its place."""
+
+    def forwarded(self) -> tuple[str, ...]:
+        """Return no name: nothing of the explainer is passed on beside prototypes."""
+        return ()
+
+    def explain(
+        self,
+        queries: Any,
+        options: dict[str, Any],
+        *,
+        max_changes: int | None,
+        progress: Progress | None,  # noqa: ARG002 - prototypes are ready before they are asked for
+    ) -> Explanations:
+        refused = sorted(options)
+        if max_changes is not None:
+            refused.append("max_changes")
+        if refused:
+            names = ", ".join(refused)
+            raise InputError(f"queries are answered without the explainer; leave out {names}")
+        explanations: Explanations = self.anonymizer.explain(
+            queries, track=self.track, groups=self.groups
+        )
+        return explanations
+
+    def call(
+        self,
+        name: str,
+        args: tuple[Any, ...],  # noqa: ARG002 - refused, whatever is asked
+        named: dict[str, Any],  # noqa: ARG002
+        max_changes: int | None,  # noqa: ARG002
+    ) -> NoReturn:
+        """Refuse the call: a prototype does not have the explainer's own result type."""
+        raise _replaced_answers_error(name)
+
+
+def _text_of_failure() -> str:
+    return text_withheld("the adapter raised {}")
+
+
+def _is_withheld(explanation: Explanation, reason: str) -> bool:
+    return isinstance(explanation, Withheld) and explanation.reason == reason
+
+
+def _replaced_answers_error(name: str) -> AdapterError:
+    """Return the error of a method that would have to ask an explainer that is not asked."""
+    return AdapterError(
+        f"{name} asks the explainer, whose answers are replaced here; use explain() with a"
+        " DataFrame"
+    )
