@@ -414,7 +414,7 @@ class Wording:
         if isinstance(phrase, str):
             value = self._in_phrase(phrase, column, part, node)
         elif node is None and self.has_own_words(column, part):
-            value = self._all_in_words(self.words(column), part)
+            value = self._in_own_words(self.words(column), part)
         else:
             value = self._labelled(column, part, node)
         may_be_missing = part.missing if isinstance(part, Interval) else None in part
@@ -426,10 +426,15 @@ class Wording:
         return phrase if isinstance(phrase, Mapping) else {}
 
     def has_own_words(self, column: str, part: Part) -> bool:
-        """Return True if there are words for all of a part; they have neither title nor unit."""
+        """Return True if there are words for all of a part that is stated; see `_in_own_words`.
+
+        Such words have neither title nor unit.
+        """
         words = self.words(column)
-        values = [part.low, part.high] if isinstance(part, Interval) else values_of(part)
-        return len(words) > 0 and all(to_text(value) in words for value in values)
+        stated = values_of(part)
+        if isinstance(part, Interval) and is_stated_by_ends(part):
+            stated = [part.low, part.high]
+        return len(words) > 0 and all(to_text(value) in words for value in stated)
 
     def form_of_own(self, column: str) -> Literal["count", "plain", "measured"]:
         """Return how the person's own number is written: as a count in words, without a unit
@@ -555,14 +560,15 @@ class Wording:
             return str(self.language.sections["numbers"]["none"])
         return self.language.count(int(value), before_noun=True)
 
-    def _all_in_words(self, words: Words, part: Part) -> str:
-        """Return the words for a set or a few levels, or for both ends of a range."""
-        if isinstance(part, Interval):
-            n_levels = 0 if part.levels is None else len(part.levels)
-            is_a_few_levels = 0 < n_levels <= MOST_NAMED
-            if part.low != part.high and not is_a_few_levels:
-                ends = {"low": words[to_text(part.low)], "high": words[to_text(part.high)]}
-                return self.language.frame("values", "range", **ends)
+    def _in_own_words(self, words: Words, part: Part) -> str:
+        """Return a part in the words of its values: "a basic school or a high school".
+
+        Of a range both ends are stated: "no savings to large savings". Of a set, of a single value
+        and of a few levels, every value is stated; `Language.alternatives` shortens a long list.
+        """
+        if isinstance(part, Interval) and is_stated_by_ends(part):
+            ends = {"low": words[to_text(part.low)], "high": words[to_text(part.high)]}
+            return self.language.frame("values", "range", **ends)
         return self.language.alternatives([words[to_text(value)] for value in values_of(part)])
 
     def _category(self, value: Any) -> str:
@@ -589,6 +595,14 @@ def has_values(part: Part) -> bool:
     if isinstance(part, Interval):
         return part.low is not None
     return part != frozenset({None})
+
+
+def is_stated_by_ends(part: Interval) -> bool:
+    """Return True for a range of numbers or dates, or of more than a few levels."""
+    if part.low == part.high:
+        return False
+    n_levels = 0 if part.levels is None else len(part.levels)
+    return n_levels == 0 or n_levels > MOST_NAMED
 
 
 def values_of(part: Part) -> list[Any]:

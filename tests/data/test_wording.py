@@ -170,6 +170,16 @@ PARTS: dict[str, Part] = {
 PERSON = {"term": 48, "loans": 3, "account": "A11", "amount": 1000, "age": 24}
 
 
+def test_levels_without_words_are_stated_by_their_names() -> None:
+    words = {"low": "a basic school", "high": "a high school"}
+    schools = Interval("low", "high", False, ("low", "mid", "high"))
+    wording = Wording(phrases={"school": words})
+    assert wording.described("school", schools) == "school “low”, “mid” or “high”"
+    wording = Wording(phrases={"school": {**words, "mid": "a middle school"}})
+    in_words = "a basic school, a middle school or a high school"
+    assert wording.described("school", schools) == in_words
+
+
 def test_the_number_of_changes_decides_the_sentence() -> None:
     def of(*columns: str) -> str:
         return said({name: PARTS[name] for name in columns}, PERSON)
