@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfk_plugin.data.display import card, facts
 from cfk_plugin.data.promises import PROMISES, promise_of
@@ -426,6 +425,3 @@ def _check_whole_number(name: str, value: object, *, least: int) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-Mask = NDArray[np.bool_]

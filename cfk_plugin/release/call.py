@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.decision import Labels
+from cfk_plugin.data.decision import Labels, Mask
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable, valid_rows
 from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
-from cfk_plugin.data.policy import Mask, SearchStart
+from cfk_plugin.data.policy import SearchStart
 from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Progress

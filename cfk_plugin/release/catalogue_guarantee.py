@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, DistinctParts
-from cfk_plugin.data.decision import Labels
+from cfk_plugin.data.decision import Labels, Mask
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.encoded_table import FEW, encode
 from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
-from cfk_plugin.data.policy import Mask, PrivacyPolicy, SearchStart
+from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sealing import SealedRegion

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows, mix
 from cfk_plugin.data.encoded_table import EncodedTable, encode
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.errors import HostOnly, InputError
 from cfk_plugin.hookspecs import NativeStatus

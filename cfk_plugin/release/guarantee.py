@@ -19,10 +19,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import Codes, Domain, Rows
 from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.outcome import ALREADY_DESIRED
-from cfk_plugin.data.policy import Mask, PrivacyPolicy, SearchStart
+from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Presentation

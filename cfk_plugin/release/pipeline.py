@@ -10,7 +10,8 @@
 6. Explanations: what remains is presented, and the guarantee withholds explanations of one query
    that must not stand together. `Pipeline.run` returns them in the order of the call.
 
-Whatever fails, on the way, is withheld.
+Whatever fails on the way of a call is withheld. A catalogue that cannot be published raises an
+error instead (`Pipeline.catalogue_entries`).
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints, Rules
-from cfk_plugin.data.decision import Labels
+from cfk_plugin.data.decision import Labels, Mask
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable, encode, valid_rows
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import Mask, PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
@@ -48,7 +49,7 @@ from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.proposals import Proposer
 from cfk_plugin.release.query_outcomes import ReadableQueries, with_unknown_category
 from cfk_plugin.release.results import Explanation, Withheld
-from cfk_plugin.release.verdicts import Verdict, entries_of, refused
+from cfk_plugin.release.verdicts import Verdict, explanations_of, refused
 from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ class Pipeline(HostOnly):
             candidates.labels, candidates.factual_labels, self.model.classes
         )
         return list(
-            entries_of(
+            explanations_of(
                 candidates.query.tolist(),
                 verdicts,
                 candidates.points,

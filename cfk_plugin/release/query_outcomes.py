@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfk_plugin.data.decision import Labels
+from cfk_plugin.data.decision import Labels, Mask
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable, valid_rows
 from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.errors import HostOnly
 
 

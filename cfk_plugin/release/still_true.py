@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.combinations import Grid, rows_for_cells
 from cfk_plugin.data.constraints import Constraints, DistinctParts, Rules
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.display import card
 from cfk_plugin.data.domain import Codes, Domain, Rows, bin_codes, bin_of
 from cfk_plugin.data.encoded_table import Encoder, encode
 from cfk_plugin.data.model import LabelModel, thresholded
 from cfk_plugin.data.outcome import OPPOSITE, DesiredOutcome, Outcome
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import HostOnly, InputError, counted

@@ -43,12 +43,12 @@ def refused(reason: str, k: int | None = None) -> Withheld:
     """Return the verdict that withholds a region.
 
     `k` is the number of people if there are too few of them. The position of the query is not known
-    here; `entries_of` fills it in.
+    here; `explanations_of` fills it in.
     """
     return Withheld(-1, reason, refused_k=k)
 
 
-def entries_of(
+def explanations_of(
     queries: Sequence[int],
     verdicts: Sequence[Verdict],
     accepted: EncodedTable,

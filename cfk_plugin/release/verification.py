@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.combinations import MOST_CELLS, SAMPLED, Grid
-from cfk_plugin.data.constraints import Constraints
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import (
     INVALID,
     UNEXPECTED_MISSING,
@@ -53,9 +53,7 @@ from cfk_plugin.data.domain import (
     Numbers,
     Rows,
 )
-from cfk_plugin.data.encoded_table import EncodedTable
-from cfk_plugin.data.outcome import OutcomeTest
-from cfk_plugin.data.policy import Mask, PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, Requirement
 from cfk_plugin.data.region import Interval, Part, Region
@@ -67,12 +65,9 @@ from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
 from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease
-from cfk_plugin.release.actionability import Actionability, Ask
+from cfk_plugin.release.actionability import Actionability
 from cfk_plugin.release.results import Certificate, RegionRecount, Withheld
-from cfk_plugin.release.verdicts import Certified, Verdict, entries_of, refused
-
-# Other modules of the room take verdicts from here, though they are those of `verdicts`.
-__all__ = ["Certified", "RemainingRows", "Verdict", "Verifier", "entries_of", "refused"]
+from cfk_plugin.release.verdicts import Certified, Verdict, refused
 
 # --- The people of a region -----------------------------------------------------------------------
 
@@ -909,23 +904,6 @@ class Verifier(HostOnly):
             samples=self.samples,
             seed=self._seed,
         )
-
-    def hold_to(
-        self,
-        asked: Constraints,
-        encoded: EncodedTable,
-        verdicts: Sequence[Verdict],
-        judge: OutcomeTest,
-        ask: Ask,
-    ) -> list[Verdict]:
-        """Forward to `Actionability.withhold_excluded_changes`."""
-        return self.actionability.withhold_excluded_changes(asked, encoded, verdicts, judge, ask)
-
-    def hold_to_few_changes(
-        self, asked: Constraints, encoded: EncodedTable, verdicts: Sequence[Verdict]
-    ) -> list[Verdict]:
-        """Forward to `Actionability.withhold_too_many_changes`."""
-        return self.actionability.withhold_too_many_changes(asked, encoded, verdicts)
 
 
 def ask_about(

@@ -537,8 +537,12 @@ def test_where_nothing_is_certified_the_model_is_not_asked() -> None:
     verdict = Withheld(-1, "l_diversity")
     not_asked: Any = None
     verifier = Verifier(POPULATION, policy())
-    assert verifier.hold_to(constraints, encoded, [verdict], not_asked, not_asked) == [verdict]
-    assert verifier.hold_to_few_changes(constraints, encoded, [verdict]) == [verdict]
+    assert verifier.actionability.withhold_excluded_changes(
+        constraints, encoded, [verdict], not_asked, not_asked
+    ) == [verdict]
+    assert verifier.actionability.withhold_too_many_changes(constraints, encoded, [verdict]) == [
+        verdict
+    ]
 
 
 # --- what is remembered ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.policy import Mask
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.answers.diversity import AnswersSoFar
 from cfk_plugin.protection.answers.points import TIE, ValueTable

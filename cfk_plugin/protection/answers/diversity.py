@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.encoded_table import EncodedTable
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.heom import Heom, HeomCodes

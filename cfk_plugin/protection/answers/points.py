@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.encoded_table import FEW, EncodedTable, encode, table_of
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.heom import differences
 from cfk_plugin.protection.axes import Floats, Ints

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cfk_plugin.data.policy import Mask
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.protection.answers.points import Points, ValueTable
 from cfk_plugin.protection.axes import Ints

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cfk_plugin.data.constraints import Constraints
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.encoded_table import EncodedTable
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.axes import Ints
 

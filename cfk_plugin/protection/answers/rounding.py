@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from cfk_plugin.data.constraints import Constraints
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.protection.answers.points import TIE, Points, ValueTable
 from cfk_plugin.protection.axes import Floats, Ints
 from cfk_plugin.protection.catalogue.catalogue import Catalogue

@@ -30,9 +30,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.decision import Labels
+from cfk_plugin.data.decision import Labels, Mask
 from cfk_plugin.data.encoded_table import EncodedTable, encode
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.data.training_labels import KnownOutcomes
 from cfk_plugin.errors import HostOnly

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cfk_plugin.data.constraints import Constraints
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.answers.candidates import EXPLAINER_START, RegionAndValues
 from cfk_plugin.protection.answers.diversity import AnswersSoFar

@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.combinations import Grid, rows_for_cells
 from cfk_plugin.data.constraints import DistinctParts
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.encoded_table import EncodedTable, table_of
 from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
-from cfk_plugin.data.policy import Mask, PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.data.region import Part, natural, part_of
 from cfk_plugin.data.training_labels import TrainingLabels

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.combinations import MOST_CELLS, SAMPLED, Grid
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.data.combinations import Grid
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.eligibility import OUTCOMES
 from cfk_plugin.data.margin import SEALED, sealed_requirement
 from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import Mask, PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import natural
 from cfk_plugin.data.training_labels import TrainingLabels

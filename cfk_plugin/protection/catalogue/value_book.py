@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import UNKNOWN, Domain
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import to_text
 from cfk_plugin.errors import HostOnly

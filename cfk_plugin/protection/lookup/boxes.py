@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cfk_plugin.data.policy import Mask
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.region import Region
 from cfk_plugin.hookspecs import ProtectionRequest
 from cfk_plugin.protection.axes import Floats, Ints

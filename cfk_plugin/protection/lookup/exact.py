@@ -23,8 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cfk_plugin.data.combinations import Grid
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import UNKNOWN
-from cfk_plugin.data.policy import Mask, PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.metrics.information import ncp

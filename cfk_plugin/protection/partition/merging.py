@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cfk_plugin.data.policy import Mask
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.protection.axes import NOMINAL, TREE, AxisArrays, Codes, Floats, Ints
 
 

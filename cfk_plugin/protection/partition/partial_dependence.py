@@ -13,9 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.combinations import rows_for_cells
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.policy import Mask
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
 from cfk_plugin.data.training_labels import TrainingLabels
