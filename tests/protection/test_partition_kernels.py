@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cfk_plugin.protection.axes import Axis, AxisArrays, Codes, Floats, Ints
+from cfk_plugin.protection.axes import plain_hull_cost as cost_of_codes
 from cfk_plugin.protection.class_index import CellIndex
 from cfk_plugin.protection.partition import microaggregation
 from cfk_plugin.protection.partition.kernels import (
@@ -35,7 +36,6 @@ from cfk_plugin.protection.partition.neighbors import (
     scan_rows,
     scan_rows_in_python,
 )
-from reference import hull_cost as cost_of_codes
 
 SEED = 0x9E3779B97F4A7C15
 
