@@ -17,6 +17,7 @@ from cfk_plugin.data.margin import checked_later
 from cfk_plugin.data.model import thresholded
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.dp import DPPrototypes, infer_domains
 from cfk_plugin.errors import (
@@ -247,7 +248,7 @@ def _starts_at_explainer(
     With "auto", a catalogue asks the explainer only if its adapter declares that no answer depends
     on a single row. Other guarantees always ask it.
     """
-    has_catalogue = anonymizer.guarantee_.catalogue is not None
+    needs_explainer = promise_of(anonymizer.policy_.guarantee).releases_counterfactuals
     if start == "explainer":
         anonymizer.population_.require_cells(
             PolicyError(
@@ -255,17 +256,17 @@ def _starts_at_explainer(
                 ' start="query"'
             )
         )
-    if not has_catalogue and (start == "query" or explainer is None):
+    if needs_explainer and (start == "query" or explainer is None):
         raise PolicyError(
             "without asking an explainer, answers come from a catalogue; choose"
             ' PrivacyPolicy(guarantee="catalogue")'
         )
     depends_on_no_row = depends_on_rows(source) == "no"
-    if start == "explainer" and has_catalogue and not depends_on_no_row:
+    if start == "explainer" and not needs_explainer and not depends_on_no_row:
         warnings.warn(_STEERED, QuerySteeringWarning, stacklevel=4)
     if start != "auto":
         return start == "explainer"
-    if not has_catalogue:
+    if needs_explainer:
         return True
     knows_groups = anonymizer.population_.has_cells
     return explainer is not None and knows_groups and depends_on_no_row

@@ -21,6 +21,7 @@ from pandas.api import types
 
 from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -146,7 +147,7 @@ def log_protected_model(
         )
         if input_example is None and not (ledger or track):
             input_example = example_of(population, anonymizer.policy_.k)
-        alone = anonymizer.guarantee_.catalogue is not None
+        alone = not promise_of(anonymizer.policy_.guarantee).releases_counterfactuals
         if explainer is None and not alone:
             raise InputError(
                 'there is no explainer to log; give one, or PrivacyPolicy(guarantee="catalogue")'

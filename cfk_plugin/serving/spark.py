@@ -23,6 +23,7 @@ import pandas as pd
 from cfk_plugin.data.constraints import most_changes, rules_of
 from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.population import Population, configured_key
+from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.rows import select_columns, spread
 from cfk_plugin.errors import (
     BundleError,
@@ -319,8 +320,10 @@ def _job(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "population.cfk"
         anonymizer.seal(path)
-        if (anonymizer.guarantee_.catalogue is None) != (asked is None):
-            raise PolicyError(_NONE if asked else _ALONE)
+        needs_explainer = promise_of(anonymizer.policy_.guarantee).releases_counterfactuals
+        if needs_explainer != (asked is None):
+            reason = _ALONE if asked is None else _NONE
+            raise PolicyError(reason)
         _tried(anonymizer, asked)
         bundle = path.read_bytes()
     judge = anonymizer.model_ if model is None else model
