@@ -117,11 +117,9 @@ def frontier(
         )
         with refitting():
             anonymizer.fit(population, model, desired)
-        labels = (
-            anonymizer.factual_labels(facts)
-            if facts is not None and anonymizer.goal_.needs_factual_labels
-            else None
-        )
+        labels = None
+        if facts is not None:
+            labels = anonymizer.goal_.labels_if_needed(lambda: anonymizer.factual_labels(facts))
         rules = anonymizer.rules_for(facts)
         return (
             anonymizer,
@@ -349,11 +347,10 @@ class _Asking:
 
     def reached(self, rows: pd.DataFrame, at: NDArray[np.int64]) -> NDArray[np.float64]:
         labels = self.model(self.population.conform(rows))
-        if not self.goal.needs_factual_labels:
-            return self.goal.is_met(labels).astype(float)
-        if self.labels is None:
-            return np.ones(len(rows))
-        return self.goal.is_met(labels.astype(object), self.labels[at]).astype(float)
+        # Where no factual's label is known, the outcome is the one that the row itself has.
+        factual_labels = None if self.labels is None else self.labels[at]
+        is_desired = self.goal.test_for(factual_labels, labels)
+        return is_desired(labels, np.arange(len(rows))).astype(float)
 
     def measured(self, points: pd.DataFrame, at: NDArray[np.int64]) -> dict[str, Estimate]:
         """Return how far the points are from the factuals, and the share at which the outcome is

@@ -441,9 +441,9 @@ class DPC(HostOnly):
             As `generate`.
         """
         rows = self.generate(X)
-        factual_labels = None
-        if self._goal.needs_factual_labels:
-            factual_labels = self._ask(X[list(rows)]).astype(object)
+        factual_labels = self._goal.labels_if_needed(
+            lambda: self._ask(X[list(rows)]).astype(object)
+        )
         is_met = self._goal.is_met(self._ask(rows).astype(object), factual_labels)
         return rows.where(pd.Series(is_met, index=rows.index), axis=0).set_axis(X.index, axis=0)
 
@@ -518,9 +518,9 @@ class DPC(HostOnly):
 
     def _target(self, queries: pd.DataFrame, encoded: Matrix) -> NDArray[np.int64]:
         """Return the class from whose prototype each query's search starts."""
-        factual_labels = np.empty(len(encoded), dtype=object)
-        if self._goal.needs_factual_labels:
-            factual_labels = self._ask(queries)
+        factual_labels = self._goal.labels_if_needed(lambda: self._ask(queries))
+        if factual_labels is None:
+            factual_labels = np.empty(len(encoded), dtype=object)
         is_desired = self._goal.is_met_by_query(self._classes, factual_labels)
         away = np.linalg.norm(self._net.encode(encoded)[:, None] - self._prototypes, axis=2)
         away[~is_desired] = np.inf

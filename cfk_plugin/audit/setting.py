@@ -428,15 +428,13 @@ class Setting(AuditRows):
     @cached_property
     def _judge(self) -> Any:
         goal = self.anonymizer.goal_
-        if not goal.needs_factual_labels:
-            return goal.test_for(None, np.empty(0, dtype=object))
-        factual = None if self.factuals is None else self.anonymizer.factual_labels(self.factuals)
-        own = (
-            self.labels(self.population.conform(self.raw))
-            if factual is None
-            else np.empty(0, dtype=object)
-        )
-        return goal.test_for(factual, own)
+        no_labels = np.empty(0, dtype=object)
+        factuals = self.factuals
+        if factuals is not None:
+            factual_labels = goal.labels_if_needed(lambda: self.anonymizer.factual_labels(factuals))
+            return goal.test_for(factual_labels, no_labels)
+        own_labels = goal.labels_if_needed(lambda: self.labels(self.population.conform(self.raw)))
+        return goal.test_for(None, no_labels if own_labels is None else own_labels)
 
     def control(self, survivors: Callable[[DistinctRecords], list[Mask]]) -> Rate | None:
         """Attack people of the holdout as well: a hit carries the released values by

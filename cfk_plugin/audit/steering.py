@@ -180,9 +180,11 @@ def _nearest_of(anonymizer: KAnonymizer) -> Callable[[pd.DataFrame], pd.DataFram
     labels = anonymizer.model_(population.conform(population.frame)).astype(object)
 
     def explain(queries: pd.DataFrame) -> pd.DataFrame:
-        own = np.zeros(len(queries), dtype=object)  # a common outcome is the same for any label
-        if goal.needs_factual_labels:
-            own = anonymizer.model_(population.conform(queries)).astype(object)
+        own = goal.labels_if_needed(
+            lambda: anonymizer.model_(population.conform(queries)).astype(object)
+        )
+        if own is None:
+            own = np.zeros(len(queries), dtype=object)  # a common outcome is the same for any label
         rows = np.zeros(len(queries), dtype=np.int64)
         for label in pd.unique(own):
             factual = np.full(len(labels), label, dtype=object)
@@ -203,9 +205,11 @@ def _scenario(setting: Setting) -> Scenario:
     the setting's counterfactuals have.
     """
     anonymizer = setting.anonymizer
+    labels = anonymizer.goal_.labels_if_needed(
+        lambda: setting.labels(setting.population.conform(setting.raw))
+    )
     desired = anonymizer.goal_.common_desired
-    if anonymizer.goal_.needs_factual_labels:
-        labels = setting.labels(setting.population.conform(setting.raw))
+    if labels is not None:
         desired = pd.Series(labels).mode().iloc[0]
     outsiders = setting.population.frame if setting.holdout is None else setting.holdout
     return Scenario(

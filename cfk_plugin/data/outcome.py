@@ -408,6 +408,31 @@ class DesiredOutcome(ABC):
             The label of the factual that each belongs to. It is needed if `needs_factual_labels`.
         """
 
+    def require_common(self, refusal: Exception) -> None:
+        """Raise an error if what is desired depends on the label of the factual."""
+        if self.needs_factual_labels:
+            raise refusal
+
+    def labels_if_needed(self, ask: Callable[[], Labels]) -> Labels | None:
+        """Return the labels of factuals, if the outcome depends on them; None otherwise.
+
+        `ask` returns these labels. It is called only if they are needed, as it asks the model.
+        """
+        if self.needs_factual_labels:
+            return ask()
+        return None
+
+    def is_met_already(self, n_queries: int, ask: Callable[[], Labels]) -> Mask:
+        """Return a mask of the queries that have the desired outcome already, shape (n_queries,).
+
+        `ask` returns the labels of the queries, shape (n_queries,). It is called only if a query
+        can have the outcome already, as it asks the model.
+        """
+        if not self.may_be_met_already:
+            return np.zeros(n_queries, dtype=bool)
+        labels = ask()
+        return self.is_met(labels, labels)
+
     def is_met_by_query(self, labels: Labels, factual_labels: Labels) -> Mask:
         """Return which of some labels each query desires.
 

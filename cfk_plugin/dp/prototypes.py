@@ -359,11 +359,11 @@ class DPPrototypes:
         frame = select(
             require_features(queries, features, "queries"),
             features,
-            renumber=self.goal_.needs_factual_labels,
+            renumber=False,
         )
-        labels = None
-        if self.goal_.needs_factual_labels:
-            labels = self.model_(frame).astype(object)
+        labels = self.goal_.labels_if_needed(
+            lambda: self.model_(select(frame, features)).astype(object)
+        )
         asked = served.heom.encode(frame)
         at = served.nearest(asked, self.goal_, labels)
         answered = at >= 0
@@ -385,12 +385,11 @@ class DPPrototypes:
 
         If the model cannot be asked about the queries, it is False: answers need no model then.
         """
-        if not self.goal_.may_be_met_already:
-            return np.zeros(len(queries), dtype=bool)
         frame = require_features(queries, self.features_, "queries")
         try:
-            labels = self.model_(frame).astype(object)
-            return self.goal_.is_met(labels, labels)
+            return self.goal_.is_met_already(
+                len(queries), lambda: self.model_(frame).astype(object)
+            )
         except ModelError as error:
             _log.warning("whether queries have the desired outcome is not known: %s", error)
             return np.zeros(len(queries), dtype=bool)

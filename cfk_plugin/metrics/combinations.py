@@ -72,8 +72,9 @@ def pureness(
             "method must be auto, exact or sample; n and cell_budget must be at least 1"
         )
     goal = DesiredOutcome.of(desired)
-    if goal.needs_factual_labels:
-        raise InputError('pureness needs the desired label itself: "opposite" depends on who asks')
+    goal.require_common(
+        InputError('pureness needs the desired label itself: "opposite" depends on who asks')
+    )
     row, grid = _combinations(region, counterfactual, population)
     exact = method == "exact" or (method == "auto" and grid.size <= cell_budget) or n >= grid.size
     cells = grid.all() if exact else grid.sample(n, np.random.default_rng(random_state))

@@ -146,18 +146,14 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         constraints = call.constraints_of(position)
         if constraints is None or not len(position):
             return Selection(None, {})
-        factual_labels = None
-        if call.goal.needs_factual_labels:
-            factual_labels = self.rows.ask(constraints.queries.frame)
-        is_open = self.eligibility.open_to(call.goal, None, factual_labels, len(position))
-        may_be_met_already = call.goal.may_be_met_already
-        answers = self._search(
-            call, position, constraints, is_open, asks_queries=may_be_met_already
+        factual_labels = call.goal.labels_if_needed(
+            lambda: self.rows.ask(constraints.queries.frame)
         )
-        already_desired = position[:0]
-        if may_be_met_already:
-            answers, has_outcome = self._without_desired_queries(call, constraints, answers)
-            already_desired = position[has_outcome]
+        is_open = self.eligibility.open_to(call.goal, None, factual_labels, len(position))
+        answers = self._search(
+            call, position, constraints, is_open, asks_queries=call.goal.may_be_met_already
+        )
+        answers, has_outcome = self._without_desired_queries(call, constraints, answers)
         return self._selection(
             call,
             FoundAnswers(
@@ -165,7 +161,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
                 factual_labels=factual_labels,
                 answers=answers,
                 explainer_start=None,
-                already_desired=already_desired,
+                already_desired=position[has_outcome],
             ),
         )
 
@@ -296,10 +292,13 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         self, call: Call, constraints: Constraints, answers: CatalogueAnswers
     ) -> tuple[CatalogueAnswers, Mask]:
         """Drop answers to queries that have the outcome; return the rest, and the mask of these."""
-        labels = answers.labels_at_queries
-        if labels is None:  # the search had no question
-            labels = self.rows.ask(constraints.queries.frame)
-        has_outcome = call.goal.is_met(labels)
+
+        def labels_of_queries() -> Labels:
+            if answers.labels_at_queries is None:  # the search had no question
+                return self.rows.ask(constraints.queries.frame)
+            return answers.labels_at_queries
+
+        has_outcome = call.goal.is_met_already(len(constraints.queries), labels_of_queries)
         return answers.without(has_outcome), has_outcome
 
     def _selection(self, call: Call, found: FoundAnswers) -> Selection:

@@ -978,16 +978,16 @@ class Judge:
 
     def _new_model(self, answers: Sequence[ReleasedAnswer], report: Recount) -> NewModel | None:
         """Return what asks the model about answers; None if there is none, or no known outcome."""
-        goal = DesiredOutcome.of(self.desired)
+        desired = DesiredOutcome.of(self.desired).common_desired
         has_unknown_outcome = any(answer.outcome.desired is None for answer in answers)
-        if goal.needs_factual_labels and has_unknown_outcome:
+        if has_unknown_outcome and desired is None:
             report.unchecked.append("that answers are true for the model (--desired)")
             return None
         if not answers:
             return None
         features = self.population.schema.features
         try:
-            return NewModel(self.model, None, features, answers, goal.common_desired)
+            return NewModel(self.model, None, features, answers, desired)
         except ModelError:  # whose text may quote an outcome of the file
             report.unchecked.append("that answers are true for the model, which lacks an outcome")
             return None

@@ -79,11 +79,10 @@ def _rows_to_explain(anonymizer: KAnonymizer, size: int) -> Rows:
     population = anonymizer.population_
     n_tried = min(size * _TRIED_PER_PERSON, population.n_rows)
     order = np.random.default_rng(anonymizer.seed).permutation(population.n_rows)[:n_tried]
-    goal = anonymizer.goal_
-    if not goal.may_be_met_already:
-        return order[:size]
-    labels = anonymizer.pipeline_.rows.labels(order)
-    return order[~goal.is_met(labels, labels)][:size]
+    is_met = anonymizer.goal_.is_met_already(
+        len(order), lambda: anonymizer.pipeline_.rows.labels(order)
+    )
+    return order[~is_met][:size]
 
 
 def _findings(

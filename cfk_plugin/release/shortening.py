@@ -102,9 +102,8 @@ def _costs_for_refused_people(pipeline: Pipeline, catalogue: Catalogue, position
     """
     population = pipeline.population
     rows = np.arange(population.n_rows)
-    if pipeline.goal.may_be_met_already:
-        labels = pipeline.rows.labels(rows)
-        rows = rows[~pipeline.goal.is_met(labels, labels)]
+    is_met = pipeline.goal.is_met_already(len(rows), lambda: pipeline.rows.labels(rows))
+    rows = rows[~is_met]
     if not len(rows):
         return np.empty((0, len(positions)))
     rows = rows[np.argsort(population.keyed_numbers(rows), kind="stable")]

@@ -260,11 +260,12 @@ def _goal_of(outcome: Outcome, desired: Any) -> DesiredOutcome:
             " made for"
         )
     goal = DesiredOutcome.of(desired)
-    if goal.needs_factual_labels:
-        raise InputError(
+    goal.require_common(
+        InputError(
             'desired="opposite" does not say which outcome that was; give a label, a set, a range'
             " or a function"
         )
+    )
     return goal
 
 

@@ -69,6 +69,24 @@ def test_the_opposite_cannot_be_judged_without_the_factuals() -> None:
         OPPOSITE.is_met(LABELS)
 
 
+def must_not_ask() -> Labels:
+    raise AssertionError("the model was asked for labels that nothing depends on")
+
+
+def test_a_named_outcome_needs_no_labels_of_factuals() -> None:
+    MID.require_common(InputError("depends on the factual"))
+    assert MID.labels_if_needed(must_not_ask) is None
+    is_met = MID.is_met_already(len(LABELS), lambda: LABELS)
+    assert is_met.tolist() == [False, True, False, True]
+
+
+def test_no_query_has_the_opposite_already() -> None:
+    with pytest.raises(InputError, match="depends on the factual"):
+        OPPOSITE.require_common(InputError("depends on the factual"))
+    assert OPPOSITE.labels_if_needed(lambda: LABELS) is LABELS
+    assert OPPOSITE.is_met_already(3, must_not_ask).tolist() == [False, False, False]
+
+
 def test_the_people_with_each_label_are_a_class_of_the_opposite() -> None:
     assert OPPOSITE.has_class_per_label
     assert OPPOSITE.is_eligible(LABELS).all()
