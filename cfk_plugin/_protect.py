@@ -210,7 +210,7 @@ def protect(
     wrapped = no_explainer if explainer is None else explainer
     source = anonymizer.manager_.adapt(wrapped, context)
     is_asked = _starts_at_explainer(start, explainer, source, anonymizer)
-    if sample_explainer and explainer is not None and not is_asked and population.has_rows:
+    if sample_explainer and explainer is not None and not is_asked:
         anonymizer.explainer_sample_ = sample_of(source, anonymizer, sample_explainer)
     return ProtectedExplainer(
         wrapped, source, anonymizer, logger or False, groups, is_asked=is_asked, debug=debug
@@ -268,7 +268,7 @@ def _starts_at_explainer(
         return start == "explainer"
     if needs_explainer:
         return True
-    knows_groups = anonymizer.population_.has_cells
+    knows_groups = anonymizer.guarantee_.knows_group_of_counterfactuals
     return explainer is not None and knows_groups and depends_on_no_row
 
 

@@ -44,11 +44,13 @@ class EligibilityClasses(HostOnly):
         self._class_of_label: dict[object, int] | None = None
         population = rows.population
         self.of_rows = np.zeros(population.n_rows, dtype=np.int64)
-        if not policy.counts_eligible or population.is_sealed:
-            # A sealed population has no rows; the label of each class was sealed.
-            sealed_labels = population.sealed_facts.get(OUTCOMES)
+        if population.sealed is not None:
+            # There are no rows; the label of each class was sealed.
+            sealed_labels = population.sealed.facts.get(OUTCOMES)
             if desired_outcome.has_class_per_label and sealed_labels is not None:
                 self._class_of_label = _numbered(sealed_labels)
+            return
+        if not policy.counts_eligible:
             return
         predictions = rows.predictions_of_rows()
         labels = predictions.labels

@@ -20,6 +20,7 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, AskedModel, Predictions, Requirement
 from cfk_plugin.data.promises import promise_of
+from cfk_plugin.data.sealing import BundleContent
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import InputError, ModelError, PolicyError, counted
 
@@ -136,8 +137,9 @@ def requirement_of(
                 'later= says which answers of a catalogue last, and needs guarantee="catalogue"'
             )
         return AnyOutcome()
-    if rows.population.is_sealed:
-        of_model = _sealed_margin(goal, rows, len(later))
+    sealed = rows.population.sealed
+    if sealed is not None:
+        of_model = _sealed_margin(sealed, goal, rows, len(later))
     else:
         of_model = _margin_on_rows(policy, goal, rows, may_choose=len(later) == 0)
     if len(later) == 0:
@@ -220,16 +222,18 @@ def _checked_probabilities(
     return decision, probabilities
 
 
-def _sealed_margin(goal: DesiredOutcome, rows: TrainingLabels, n_later: int) -> Requirement:
+def _sealed_margin(
+    sealed: BundleContent, goal: DesiredOutcome, rows: TrainingLabels, n_later: int
+) -> Requirement:
     """Return the margin that was sealed."""
-    sealed = rows.population.sealed_facts.get(SEALED, {})
-    n_sealed = sealed.get("n_later", 0)
+    requirement = sealed.facts.get(SEALED, {})
+    n_sealed = requirement.get("n_later", 0)
     if n_sealed != n_later:
         raise PolicyError(
             f"the catalogue was sealed with {counted(n_sealed, 'later model')}, and"
             f" {n_later} are given; fit with as many, later=[...]"
         )
-    margin = sealed.get("margin")
+    margin = requirement.get("margin")
     if margin is None or margin == 0:
         return AnyOutcome(margin=margin)
     decision = rows.model.decision

@@ -33,7 +33,13 @@ from cfk_plugin.data.rows import (
     one_row_each,
 )
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.sealing import from_plain, read_bundle, to_plain, write_bundle
+from cfk_plugin.data.sealing import (
+    BundleContent,
+    from_plain,
+    read_bundle,
+    to_plain,
+    write_bundle,
+)
 from cfk_plugin.data.values import as_pandas, load_pyarrow, unreadable
 from cfk_plugin.errors import (
     HostOnly,
@@ -129,12 +135,10 @@ class Population(HostOnly):
     has_rows: bool
     # whether a person may have several rows: with a subject key, where the rows are here
     has_several_rows: bool
-    is_sealed: bool  # whether only numbers of people are known, so that no partition can be made
-    has_cells: bool  # whether cells are known; a sealed catalogue has none
     policy: PrivacyPolicy | None = None  # the one that was sealed with the population
-    # arrays of numbers that were sealed with it
-    sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({})
-    sealed_facts: Mapping[str, Any] = MappingProxyType({})  # and plain values
+    # what else was sealed with it; None unless it was opened from a bundle. Only numbers of people
+    # are known then, so that no partition can be made
+    sealed: BundleContent | None = None
     _rows: RowStore
     _cell_of_row: Rows
     _key: bytes
@@ -154,8 +158,7 @@ class Population(HostOnly):
         *,
         n_people: int | None = None,
         policy: PrivacyPolicy | None = None,
-        sealed_arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
-        sealed_facts: Mapping[str, Any] = MappingProxyType({}),
+        sealed: BundleContent | None = None,
     ) -> None:
         for array in (cells, cell_people, rows.cell_of_row):
             array.setflags(write=False)
@@ -171,11 +174,8 @@ class Population(HostOnly):
         self.n_rows = len(rows)
         self.has_rows = rows.is_here
         self.has_several_rows = rows.subjects is not None
-        self.is_sealed = rows.is_sealed
-        self.has_cells = rows.knows_cells
         self.policy = policy
-        self.sealed_arrays = sealed_arrays
-        self.sealed_facts = sealed_facts
+        self.sealed = sealed
         self._rows = rows
         self._cell_of_row = rows.cell_of_row
         self._key = key
@@ -196,7 +196,7 @@ class Population(HostOnly):
             "people": f"{self.n_people:,}",
             "rows": "not here" if n_rows is None else f"{n_rows:,}",
         }
-        if self.has_cells:
+        if self._rows.knows_cells:
             risks = {k: self.risk_profile(k) for k in _SHOWN_K}
             sizes["different combinations of quasi-identifiers"] = f"{len(self.cells):,}"
             sizes["alone with theirs"] = share(risks[_SHOWN_K[0]].unique)
@@ -432,15 +432,16 @@ class Population(HostOnly):
             key,
             n_people=own.get("n_people"),
             policy=policy,
-            sealed_arrays=arrays,
-            sealed_facts=facts,
+            sealed=BundleContent(arrays, facts),
         )
 
     @property
     def settings(self) -> Mapping[str, Any] | None:
         """What `KAnonymizer.seal` was given to be sealed along; None where nothing was."""
-        found: Mapping[str, Any] | None = self.sealed_facts.get("settings")
-        return found
+        if self.sealed is None:
+            return None
+        settings: Mapping[str, Any] | None = self.sealed.facts.get("settings")
+        return settings
 
     @property
     def has_key(self) -> bool:
@@ -461,12 +462,12 @@ class Population(HostOnly):
 
         Such a population has regions in the place of cells, so nobody knows where a person is.
         """
-        if not self.has_cells:
+        if not self._rows.knows_cells:
             raise refusal
 
     def require_sealed_catalogue(self, refusal: Exception) -> None:
         """Raise the refusal unless the population was opened from a sealed catalogue."""
-        if self.has_cells:
+        if self._rows.knows_cells:
             raise refusal
 
     def check_policy(
@@ -490,7 +491,7 @@ class Population(HostOnly):
     @property
     def counted_attributes(self) -> tuple[str, ...]:
         """Names of the attributes of which it is known how many people have each value."""
-        return self.schema.quasi_identifiers if self.has_cells else ()
+        return self.schema.quasi_identifiers if self._rows.knows_cells else ()
 
     # Rows: host code only, never released or logged
 
@@ -748,7 +749,6 @@ class _UncountedPopulation(Population):
     def __init__(self, schema: Schema, rows: RowsHere, key: bytes, refusal: str) -> None:
         self.schema = schema
         self.has_rows = True
-        self.is_sealed = False
         self._rows = rows
         self._key = key
         self._refusal_to_count = refusal

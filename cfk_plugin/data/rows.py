@@ -52,8 +52,6 @@ class RowStore(HostOnly):
     """
 
     is_here = False  # whether rows are in this process
-    # whether only numbers of people are known, so that no partition can be made
-    is_sealed = False
     knows_cells = True  # whether the combinations of quasi-identifiers are known
     # the population's own, where they cannot be computed from what is here
     fingerprint: str | None = None
@@ -147,7 +145,6 @@ class RowsHere(RowStore):
 class SealedCells(RowStore):
     """People of each cell, counted before the population was sealed."""
 
-    is_sealed = True
     _advice = "a sealed population has no rows; use the population that it was sealed from"
 
     def __init__(self, cell_people: Rows, fingerprint: str, order_key: bytes | None) -> None:

@@ -10,7 +10,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.encoded_table import divided
 from cfk_plugin.data.schema import Attribute, Hierarchy, Schema
 from cfk_plugin.data.wording import Wording
-from cfk_plugin.errors import BundleError
+from cfk_plugin.errors import BundleError, HostOnly
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -224,6 +224,22 @@ def _seal_of(archive: bytes, key: bytes) -> bytes:
 def _check(key: bytes) -> str | None:
     """Return what tells whether a reader has the right key; None without one."""
     return hmac.digest(key, _CHECK, "sha256").hex() if key else None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BundleContent(HostOnly):
+    """What a bundle holds beside the schema and the domains.
+
+    Attributes
+    ----------
+    arrays : mapping of str to array
+        Numbers, by their names in the bundle.
+    facts : mapping of str to value
+        Values that JSON can hold.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
 
 
 class SealedRegion(NamedTuple):

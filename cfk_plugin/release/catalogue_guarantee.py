@@ -23,7 +23,7 @@ from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
-from cfk_plugin.data.sealing import SealedRegion
+from cfk_plugin.data.sealing import BundleContent, SealedRegion
 from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes, TrainingLabels
 from cfk_plugin.errors import ExactValuesWarning, HostOnly
 from cfk_plugin.protection.answers.candidates import EXPLAINER_START
@@ -103,35 +103,6 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         catalogue = Catalogue.build(self.partition, self.policy, goal, self.rows, book)
         return CatalogueGuarantee(
             self.policy, self.rows, self.eligibility, catalogue, self._editions
-        )
-
-    def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
-        """Return a verifier that counts the groups, or reads what was sealed where none are."""
-        sealed = None if self.population.has_cells else self.sealed_region
-        return Verifier(
-            self.population,
-            self.policy,
-            reference=reference,
-            mapped_rows=self.members,
-            sealed=sealed,
-            requirement=self.rows.requirement,
-            seed=seed,
-        )
-
-    def sealed_region(self, region: Region) -> SealedRegion | None:
-        """Return what was sealed of a region of the catalogue; None for any other region."""
-        catalogue = self.catalogue
-        regions = catalogue.partition.regions
-        groups = [group for group, other in enumerate(regions) if other == region]
-        is_entry = np.isin(catalogue.group, groups)
-        if not is_entry.any():
-            return None
-        people = self.population.sealed_arrays[PEOPLE][groups[0]]
-        return SealedRegion(
-            int(people),
-            int(catalogue.consistent[is_entry].min()),
-            tuple(catalogue.required_combinations.of(group) for group in groups),
-            frozenset(codes.tobytes() for codes in catalogue.codes[is_entry]),
         )
 
     # --- what may be released for a call ----------------------------------------------------------
@@ -468,6 +439,54 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         if policy.private_values == "exact":
             return _EXACT, ExactValuesWarning
         return None
+
+
+class SealedCatalogueGuarantee(CatalogueGuarantee):
+    """The guarantee of a catalogue that was opened from a bundle, without rows or cells.
+
+    It is not known in which group a counterfactual is, nor where the people of a region are. The
+    number of people of each region was sealed.
+    """
+
+    knows_group_of_counterfactuals = False
+
+    def __init__(
+        self,
+        policy: PrivacyPolicy,
+        rows: TrainingLabels,
+        eligibility: EligibilityClasses,
+        catalogue: Catalogue,
+        bundle: BundleContent,
+    ) -> None:
+        super().__init__(policy, rows, eligibility, catalogue)
+        self._people_of_group = bundle.arrays[PEOPLE]  # shape (n_groups,)
+
+    def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
+        """Return a verifier that takes the number of people of a region from the bundle."""
+        return Verifier(
+            self.population,
+            self.policy,
+            reference=reference,
+            mapped_rows=self.members,
+            sealed=self.sealed_region,
+            requirement=self.rows.requirement,
+            seed=seed,
+        )
+
+    def sealed_region(self, region: Region) -> SealedRegion | None:
+        """Return what was sealed of a region of the catalogue; None for any other region."""
+        catalogue = self.catalogue
+        regions = catalogue.partition.regions
+        groups = [group for group, other in enumerate(regions) if other == region]
+        is_entry = np.isin(catalogue.group, groups)
+        if not is_entry.any():
+            return None
+        return SealedRegion(
+            int(self._people_of_group[groups[0]]),
+            int(catalogue.consistent[is_entry].min()),
+            tuple(catalogue.required_combinations.of(group) for group in groups),
+            frozenset(codes.tobytes() for codes in catalogue.codes[is_entry]),
+        )
 
 
 def _already_desired(position: Rows) -> dict[int, str]:

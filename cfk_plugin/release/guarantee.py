@@ -106,12 +106,15 @@ class Guarantee(HostOnly, ABC):
         similar in their sensitive attributes.
     reruns_for_k_effective : bool
         Whether only a rerun of the protection tells how many people are mapped to a region.
+    knows_group_of_counterfactuals : bool
+        Whether a search may start at an explainer's counterfactual.
     """
 
     fit_rules: ClassVar[FitRules] = FitRules()
     keeps_released_regions: ClassVar[bool] = True
     asks_for_more_people: ClassVar[bool] = False
     reruns_for_k_effective: ClassVar[bool] = False
+    knows_group_of_counterfactuals: ClassVar[bool] = True
 
     def __init__(
         self, policy: PrivacyPolicy, rows: TrainingLabels, eligibility: EligibilityClasses

@@ -17,6 +17,7 @@ from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
+from cfk_plugin.data.sealing import BundleContent
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import ModelError, PolicyError
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
@@ -24,7 +25,7 @@ from cfk_plugin.protection.catalogue.sealing import catalogue_from_arrays
 from cfk_plugin.protection.partition.microaggregation import Effort, coarser, partition_of
 from cfk_plugin.protection.partition.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition.partition import Partition, partition_from_arrays
-from cfk_plugin.release.catalogue_guarantee import CatalogueGuarantee
+from cfk_plugin.release.catalogue_guarantee import CatalogueGuarantee, SealedCatalogueGuarantee
 from cfk_plugin.release.editions import CatalogueEditions, outcomes_of
 from cfk_plugin.release.guarantee import Guarantee, LookupGuarantee, ReciprocalGuarantee
 from cfk_plugin.release.person_handles import PersonHandles
@@ -65,8 +66,9 @@ def make_guarantee(
     """
     if policy.guarantee == "lookup":
         return LookupGuarantee(policy, rows, EligibilityClasses(policy, goal, rows))
-    if rows.population.is_sealed:
-        return _sealed_guarantee(policy, goal, rows)
+    sealed = rows.population.sealed
+    if sealed is not None:
+        return _sealed_guarantee(sealed, policy, goal, rows)
     eligibility = EligibilityClasses(policy, goal, rows)
     partition = _divide_people(policy, goal, rows, eligibility, effort)
     if not partition.regions and policy.margin == "auto" and rows.requirement.margin:
@@ -104,20 +106,22 @@ def _divide_people(
 
 
 def _sealed_guarantee(
-    policy: PrivacyPolicy, goal: DesiredOutcome, rows: TrainingLabels
+    sealed: BundleContent, policy: PrivacyPolicy, goal: DesiredOutcome, rows: TrainingLabels
 ) -> Guarantee:
     """Return the guarantee that was sealed with a population."""
     eligibility = EligibilityClasses(policy, goal, rows)
     if policy.guarantee == "catalogue":
-        catalogue = _sealed_catalogue(rows, policy, goal)
-        return CatalogueGuarantee(policy, rows, eligibility, catalogue)
-    partition = _sealed_partition(rows.population, policy)
+        catalogue = _sealed_catalogue(sealed, rows, policy, goal)
+        return SealedCatalogueGuarantee(policy, rows, eligibility, catalogue, sealed)
+    partition = _sealed_partition(sealed, rows.population, policy)
     return ReciprocalGuarantee(policy, rows, eligibility, partition)
 
 
-def _sealed_partition(population: Population, policy: PrivacyPolicy) -> Partition:
+def _sealed_partition(
+    sealed: BundleContent, population: Population, policy: PrivacyPolicy
+) -> Partition:
     """Return the partition that was sealed; for a larger k, unions of its groups."""
-    partition = partition_from_arrays(population, population.sealed_arrays)
+    partition = partition_from_arrays(population, sealed.arrays)
     if partition is None:
         raise PolicyError(_NOTHING.format(policy.guarantee))
     if population.policy is not None and policy.k == population.policy.k:
@@ -126,7 +130,7 @@ def _sealed_partition(population: Population, policy: PrivacyPolicy) -> Partitio
 
 
 def _sealed_catalogue(
-    rows: TrainingLabels, policy: PrivacyPolicy, goal: DesiredOutcome
+    sealed: BundleContent, rows: TrainingLabels, policy: PrivacyPolicy, goal: DesiredOutcome
 ) -> Catalogue:
     """Return the catalogue that was sealed, whose k is fixed."""
     population = rows.population
@@ -135,7 +139,7 @@ def _sealed_catalogue(
             f"the bundle has a catalogue for k = {population.policy.k} and nothing to make"
             " another of"
         )
-    catalogue = catalogue_from_arrays(population, policy, goal, rows)
+    catalogue = catalogue_from_arrays(sealed, population, policy, goal, rows)
     if catalogue is None or population.policy is None:
         raise PolicyError(_NOTHING.format(policy.guarantee))
     if not isinstance(rows.requirement, AnyOutcome):

@@ -36,7 +36,6 @@ def sample_of(
     source : CounterfactualSource
         The explainer, as its adapter presents it.
     anonymizer : KAnonymizer
-        Fitted where the rows are.
     size : int
         The largest number of people to explain. They are drawn with the anonymizer's seed.
 
@@ -44,7 +43,8 @@ def sample_of(
     -------
     dict or None
         The number of counterfactuals that were ``examined``, and the number with each finding. None
-        if the model refuses none of the rows that were tried, or if no counterfactual was found.
+        if the rows are not in this process, if the model refuses none of the rows that were tried,
+        or if no counterfactual was found.
     """
     rows = _rows_to_explain(anonymizer, size)
     if not len(rows):
@@ -74,11 +74,14 @@ def sample_of(
 def _rows_to_explain(anonymizer: KAnonymizer, size: int) -> Rows:
     """Return the positions of random training rows that do not have the desired outcome.
 
-    With the goal "opposite" every row can be explained.
+    With the goal "opposite" every row can be explained. There are none if rows are not in this
+    process.
     """
-    population = anonymizer.population_
-    n_tried = min(size * _TRIED_PER_PERSON, population.n_rows)
-    order = np.random.default_rng(anonymizer.seed).permutation(population.n_rows)[:n_tried]
+    n_rows = anonymizer.population_.n_rows_here
+    if n_rows is None:
+        return np.empty(0, dtype=np.int64)
+    n_tried = min(size * _TRIED_PER_PERSON, n_rows)
+    order = np.random.default_rng(anonymizer.seed).permutation(n_rows)[:n_tried]
     is_met = anonymizer.goal_.is_met_already(
         len(order), lambda: anonymizer.pipeline_.rows.labels(order)
     )

@@ -3,7 +3,7 @@
 A query is answered with an entry that the catalogue has anyway, so explanations reveal nothing more
 than the catalogue does, however many queries there are. Which entries are admissible, and why that
 protects people, is in `cfk_plugin.protection.catalogue.entries`; what shared private values are, in
-`cfk_plugin.protection.catalogue.shared_values`; at which combinations a moved answer must keep the
+`cfk_plugin.protection.catalogue.crowds`; at which combinations a moved answer must keep the
 outcome, in `cfk_plugin.protection.catalogue.required_combinations`.
 
 The catalogue does not hide who is in the population. If private values are exact, an entry's are
@@ -31,6 +31,7 @@ from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.data.region import Part, natural, part_of
+from cfk_plugin.data.sealing import BundleContent
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import HostOnly, PolicyError, PopulationError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
@@ -99,6 +100,8 @@ class Catalogue(HostOnly):
     forms: Sequence[Coarse] = ()
     # by group, if answers are moved; see `combinations_of_people`
     inside: Mapping[int, Sequence[Grid]] = field(default_factory=dict)
+    # what the catalogue was opened from; None if it was built from rows
+    sealed: BundleContent | None = None
     _offers: dict[str, DistinctParts] = field(default_factory=dict, init=False)
 
     _refusal = (
@@ -454,7 +457,7 @@ class Catalogue(HostOnly):
         """Domains of the private attributes with only the values of the entries and the `ends`."""
         population = self.partition.population
         schema = population.schema
-        if not population.has_cells:  # as sealed
+        if self.sealed is not None:
             return {name: population.domains[name] for name in schema.private}
         domains = {}
         for name in schema.private:

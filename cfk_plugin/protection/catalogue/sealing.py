@@ -25,6 +25,7 @@ from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import natural
+from cfk_plugin.data.sealing import BundleContent
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError
 from cfk_plugin.protection.axes import Codes, Floats, Ints
@@ -97,10 +98,9 @@ def catalogue_to_arrays(
     domains : dict
         Domains of the private attributes, with no more values than the entries have.
     """
-    population = catalogue.partition.population
     domains = _sealed_domains(catalogue)
-    if not population.has_cells:  # opened and sealed again
-        return dict(population.sealed_arrays), dict(population.sealed_facts), domains
+    if catalogue.sealed is not None:  # opened and sealed again
+        return dict(catalogue.sealed.arrays), dict(catalogue.sealed.facts), domains
     arrays = _arrays_of(catalogue, domains)
     return arrays.named(), _facts_of(catalogue), domains
 
@@ -196,7 +196,11 @@ def _has_own_outcome(catalogue: Catalogue) -> Mask:
 
 
 def catalogue_from_arrays(
-    population: Population, policy: PrivacyPolicy, goal: DesiredOutcome, model: TrainingLabels
+    sealed: BundleContent,
+    population: Population,
+    policy: PrivacyPolicy,
+    goal: DesiredOutcome,
+    model: TrainingLabels,
 ) -> Catalogue | None:
     """Return the catalogue of a sealed population, without rows; None if none was sealed.
 
@@ -207,10 +211,10 @@ def catalogue_from_arrays(
     ModelError
         If an entry's outcome at its point is not the one that was sealed.
     """
-    arrays = _SealedArrays.of(population.sealed_arrays)
+    arrays = _SealedArrays.of(sealed.arrays)
     if arrays is None:
         return None
-    outcomes = population.sealed_facts.get(OUTCOMES)
+    outcomes = sealed.facts.get(OUTCOMES)
     if goal.has_class_per_label != (outcomes is not None):
         raise PolicyError(
             'a catalogue for the goal "opposite" answers that alone, and no other does; seal one'
@@ -234,6 +238,7 @@ def catalogue_from_arrays(
         model=model,
         policy=policy,
         inside=_sealed_sets(arrays),
+        sealed=sealed,
     )
     required = catalogue.required_combinations
     order = _order_of_bits(catalogue.movable_regions)
