@@ -28,7 +28,7 @@ from cfk_plugin.dp.mover import Mover
 from cfk_plugin.errors import ModelError, SchemaError, quiet
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes
 from cfk_plugin.protection.compiled import jit
-from cfk_plugin.protection.partition.neighbors import scan_rows
+from cfk_plugin.protection.partition.neighbor_kernels import scan_rows
 
 _WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45])  # larger ones give up distance for little likeness
 _ASKED = 100  # drawn rows that the weight of plausibility is chosen with

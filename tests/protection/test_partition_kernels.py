@@ -29,7 +29,7 @@ from cfk_plugin.protection.partition.kernels import (
 )
 from cfk_plugin.protection.partition.merging import GroupHulls
 from cfk_plugin.protection.partition.microaggregation import group_classes
-from cfk_plugin.protection.partition.neighbors import (
+from cfk_plugin.protection.partition.neighbor_kernels import (
     RowTree,
     nearest_rows,
     nearest_rows_in_python,

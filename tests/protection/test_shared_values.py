@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.protection.answers import candidates
-from cfk_plugin.protection.catalogue import shared_values
+from cfk_plugin.protection.catalogue import crowds
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
-from cfk_plugin.protection.catalogue.shared_values import Step, extrapolated_ends
+from cfk_plugin.protection.catalogue.scales import Step, extrapolated_ends
 
 K = 4
 LEVELS = ["none", "some", "much", "all"]
@@ -159,12 +159,12 @@ def test_medians_as_they_are_would_be_single_peoples_numbers(
     """The control: the check above finds values of single people where centers are not replaced."""
     table = some_people()
     assert rare_among(table, catalogue_of(table).private, K) == []
-    releasable = shared_values.releasable_values
+    releasable = crowds.releasable_values
 
     def every_value(population: Population, scales: Any, k: int) -> Any:
         return releasable(population, scales, 1)
 
-    monkeypatch.setattr(shared_values, "releasable_values", every_value)
+    monkeypatch.setattr(crowds, "releasable_values", every_value)
     found = rare_among(table, catalogue_of(table).private, K)
     assert {"amount", "share", "paid"} <= {*found}
     assert "all together" not in found

@@ -9,7 +9,7 @@ combinations that it stands for.
 
 Which private values are tried is decided before the model is asked. Exact ones are those of the
 group's members. Shared ones belong to at least k people of the population or to no one; how they
-are chosen is in `cfk_plugin.protection.catalogue.shared_values`. Groups without an entry then try
+are chosen is in `cfk_plugin.protection.catalogue.crowds`. Groups without an entry then try
 the private values of other groups' entries.
 
 It is not protected who is in the population. Exact private values are somebody's, and an adversary
@@ -35,10 +35,11 @@ from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.uniqueness import Coarse, PrivateRelease
 from cfk_plugin.protection.axes import Codes, Floats, Ints
+from cfk_plugin.protection.catalogue.crowds import shared_candidates
 from cfk_plugin.protection.catalogue.model_calls import calls_of
 from cfk_plugin.protection.catalogue.private_values import EncodedValues, private_at, private_codes
 from cfk_plugin.protection.catalogue.required_combinations import grid_of
-from cfk_plugin.protection.catalogue.shared_values import in_dtype, shared_candidates
+from cfk_plugin.protection.catalogue.scales import in_dtype
 from cfk_plugin.protection.catalogue.value_book import ValueBook, book_candidates, ranges_of_people
 from cfk_plugin.protection.partition.microaggregation import counts_once
 from cfk_plugin.protection.partition.partition import Partition, by_group

@@ -19,15 +19,9 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import to_text
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.axes import Ints
+from cfk_plugin.protection.catalogue.crowds import Crowds, GroupCandidates, in_turn
 from cfk_plugin.protection.catalogue.private_values import EncodedValues
-from cfk_plugin.protection.catalogue.shared_values import (
-    Crowds,
-    GroupCandidates,
-    Scale,
-    in_dtype,
-    in_turn,
-    scales_of,
-)
+from cfk_plugin.protection.catalogue.scales import Scale, in_dtype, scales_of
 from cfk_plugin.protection.partition.partition import Partition
 
 Plain = float | str | None
