@@ -186,7 +186,7 @@ def changes_of(
         if is_missing(own):
             text = wording.language.frame("changes", "own_not_stated", new=new)
         else:
-            text = _instead(column, new, wording.own(column, own, part), wording)
+            text = _instead(column, new, wording.current_value(column, own, part), wording)
         can_be_chosen = column not in answer.nobody_chooses
         changes.append(WordedChange(column, text, _size(part, own), can_be_chosen))
     return sorted(changes, key=lambda change: (-change.size, change.column))

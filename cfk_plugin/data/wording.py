@@ -413,8 +413,8 @@ class Wording:
         phrase = self.phrases.get(column)
         if isinstance(phrase, str):
             value = self._in_phrase(phrase, column, part, node)
-        elif node is None and self.has_own_words(column, part):
-            value = self._in_own_words(self.words(column), part)
+        elif node is None and self.has_declared_words(column, part):
+            value = self._in_declared_words(self.words(column), part)
         else:
             value = self._labelled(column, part, node)
         may_be_missing = part.missing if isinstance(part, Interval) else None in part
@@ -425,10 +425,10 @@ class Wording:
         phrase = self.phrases.get(column)
         return phrase if isinstance(phrase, Mapping) else {}
 
-    def has_own_words(self, column: str, part: Part) -> bool:
-        """Return True if there are words for all of a part that is stated; see `_in_own_words`.
+    def has_declared_words(self, column: str, part: Part) -> bool:
+        """Return True if words are declared for all of a part that is stated.
 
-        Such words have neither title nor unit.
+        See `_in_declared_words`. Such words have neither title nor unit.
         """
         words = self.words(column)
         stated = values_of(part)
@@ -436,24 +436,24 @@ class Wording:
             stated = [part.low, part.high]
         return len(words) > 0 and all(to_text(value) in words for value in stated)
 
-    def form_of_own(self, column: str) -> Literal["count", "plain", "measured"]:
-        """Return how the person's own number is written: as a count in words, without a unit
-        ("plain"), or with one ("measured").
+    def form_of_current_value(self, column: str) -> Literal["count", "plain", "measured"]:
+        """Return how the number that the person has is written: as a count in words, without a
+        unit ("plain"), or with one ("measured").
         """
         phrase = self.phrases.get(column)
         if not isinstance(phrase, str):
             return "measured"
         return "count" if _PLURAL.search(phrase) else "plain"
 
-    def own(self, column: str, value: Any, part: Part) -> str:
-        """Return the person's own value as it stands after "instead of" and what `part` would be.
+    def current_value(self, column: str, value: Any, part: Part) -> str:
+        """Return the value that the person has, as it stands after "instead of".
 
-        A unit in words is written once, with the new value.
+        `part` is what the sentence says the value would be. A unit in words is written once, there.
         """
         words = self.words(column)
         if to_text(value) in words:
             return words[to_text(value)]
-        form = self.form_of_own(column)
+        form = self.form_of_current_value(column)
         if form == "count":
             return self._counted_alone(value)
         if not isinstance(part, Interval):
@@ -463,7 +463,7 @@ class Wording:
         if form == "measured" and is_number(value):
             unit = self.unit(column)
             number = self.language.number(value, unit)
-            if unit.stands_with_every_number or self.has_own_words(column, part):
+            if unit.stands_with_every_number or self.has_declared_words(column, part):
                 return _filled(unit, number, value)
             return number
         return self._alone(value)
@@ -553,14 +553,14 @@ class Wording:
         return words.replace("{}", value)
 
     def _counted_alone(self, value: Any) -> str:
-        """Return a count whose noun stands before it, after the new value: "three", "none"."""
+        """Return a count whose noun the sentence has said before: "three", "none"."""
         if not _is_count(value):
             return self._alone(value)
         if value == 0:
             return str(self.language.sections["numbers"]["none"])
         return self.language.count(int(value), before_noun=True)
 
-    def _in_own_words(self, words: Words, part: Part) -> str:
+    def _in_declared_words(self, words: Words, part: Part) -> str:
         """Return a part in the words of its values: "a basic school or a high school".
 
         Of a range both ends are stated: "no savings to large savings". Of a set, of a single value

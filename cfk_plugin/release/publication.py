@@ -350,9 +350,9 @@ def _feature(
             "range": span,
             "parts": ranges,
             "unit": asdict(wording.unit(name)),
-            "own": wording.form_of_own(name),
+            "own": wording.form_of_current_value(name),
             "named": wording.words(name),
-            "unsaid": [wording.has_own_words(name, part) for part in codes],
+            "unsaid": [wording.has_declared_words(name, part) for part in codes],
         }
     listed = {part: _values(part) for part in codes}
     options = {value for values, _ in listed.values() for value in values}
@@ -376,7 +376,7 @@ def _feature(
     words = []
     for option in line:
         value = natural(spelled[option])
-        words.append(wording.own(name, value, frozenset({value})))
+        words.append(wording.current_value(name, value, frozenset({value})))
     found["never"]["codes"] = [place[value] for value in line if value in never_advised]
     return found | {"kind": "choice", "options": line, "parts": sets, "words": words}
 
