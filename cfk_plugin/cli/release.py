@@ -230,13 +230,14 @@ def protect(
 
 
 def _show_summary(explanations: Explanations, output: Path | None) -> None:
-    from cfk_plugin.release.results import REMEDIES, WITHHOLDING_REASONS
+    from cfk_plugin.release.withheld import REASONS
 
     summary = explanations.summary()
     where = f" in {output}" if output is not None else ""
     say(f"{summary['released']} released, {summary['withheld']} withheld{where}", stderr=True)
     for reason, count in summary["reasons"].items():
-        say(f"  {count} withheld: {WITHHOLDING_REASONS[reason]}; {REMEDIES[reason]}", stderr=True)
+        why = REASONS[reason]
+        say(f"  {count} withheld: {why.meaning}; {why.remedy}", stderr=True)
     if summary["released"]:
         say(
             f"  smallest region {summary['k_min']:.0f} people, information loss"

@@ -40,14 +40,12 @@ from cfk_plugin.release.region_certificate import (
     RegionRecount,
     figure_as_text,
 )
-from cfk_plugin.release.withheld import REMEDIES, TEXT_FOR_CUSTOMER, WITHHOLDING_REASONS, Withheld
+from cfk_plugin.release.withheld import WITHHOLDING_REASONS, Withheld
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "REMEDIES",
-    "TEXT_FOR_CUSTOMER",
     "WITHHOLDING_REASONS",
     "Certificate",
     "DPGuarantee",

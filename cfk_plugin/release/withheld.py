@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -12,113 +12,172 @@ from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.sentences import Message
 from cfk_plugin.data.wording import Wording
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithholdingReason:
+    """Why an explanation is withheld, in words that depend on no value of a row.
+
+    Attributes
+    ----------
+    meaning : str
+        What happened.
+    remedy : str
+        What an operator can do about it.
+    text_for_person : str
+        The text that the person reads, by its name in the files of the languages.
+    is_by_ledger : bool
+        Whether a ledger of releases gives this reason.
+    """
+
+    meaning: str
+    remedy: str
+    text_for_person: str
+    is_by_ledger: bool = False
+
+
+REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
+    {
+        ALREADY_DESIRED: WithholdingReason(
+            meaning="the model already gives the desired outcome: nothing needs to change",
+            remedy="if it is so for everybody, check `desired`",
+            text_for_person="already_desired",
+        ),
+        "none_found": WithholdingReason(
+            meaning="the explainer found no counterfactual",
+            remedy="try other settings of the explainer, or answer from the catalogue",
+            text_for_person="found_none",
+        ),
+        "not_desired": WithholdingReason(
+            meaning="the model does not give the desired outcome at the counterfactual",
+            remedy="check `desired`; generators that round can lose the outcome",
+            text_for_person="found_none",
+        ),
+        "unknown_category": WithholdingReason(
+            meaning="a category that the population does not have",
+            remedy=(
+                "check the spelling, or build the population from the rows that the explainer uses"
+            ),
+            text_for_person="input",
+        ),
+        "missing_value": WithholdingReason(
+            meaning="a missing value where the population has none",
+            remedy="give a value, or impute it before you ask",
+            text_for_person="input",
+        ),
+        "invalid_value": WithholdingReason(
+            meaning="a value that cannot be read, or is not a finite number",
+            remedy="give one finite number, date or category",
+            text_for_person="input",
+        ),
+        "outside_domain": WithholdingReason(
+            meaning="a value outside the declared bounds",
+            remedy="check the value, or the schema's `bounds`",
+            text_for_person="input",
+        ),
+        "infeasible": WithholdingReason(
+            meaning="no region with enough people was found",
+            remedy="choose a smaller k, or take more rows",
+            text_for_person="privacy",
+        ),
+        "no_actionable_answer": WithholdingReason(
+            meaning="every answer would ask for a change that is excluded, or for too many changes",
+            remedy=(
+                "look at which columns the schema or the call holds fixed, and how many changes"
+                " it permits; the model may accept changes that no entry of the catalogue has"
+            ),
+            text_for_person="none_open",
+        ),
+        "no_other_answer": WithholdingReason(
+            meaning="no other answer may go with those to the same query",
+            remedy="ask for fewer answers",
+            text_for_person="no_more",
+        ),
+        "pureness_below_floor": WithholdingReason(
+            meaning="pureness is below the policy's floor",
+            remedy="choose a lower `min_pureness`, a smaller k, or another counterfactual",
+            text_for_person="found_none",
+        ),
+        "ncp_above_ceiling": WithholdingReason(
+            meaning="information loss is above the policy's ceiling",
+            remedy="choose a higher `max_ncp`, a smaller k, or a coarser description of the data",
+            text_for_person="privacy",
+        ),
+        "l_diversity": WithholdingReason(
+            meaning="too few distinct sensitive values among the people in the region",
+            remedy="choose a smaller `l`",
+            text_for_person="privacy",
+        ),
+        "t_closeness": WithholdingReason(
+            meaning="sensitive values in the region differ too much from the population",
+            remedy="choose a larger `t`",
+            text_for_person="privacy",
+        ),
+        "verification_failed": WithholdingReason(
+            meaning="the independent recount does not meet the policy",
+            remedy="report it to the protector's author: this is a defect",
+            text_for_person="technical",
+        ),
+        "intersection": WithholdingReason(
+            meaning=(
+                "with what was released before for this record, fewer than k people would be left"
+            ),
+            remedy="keep policy, population and model as they were",
+            text_for_person="privacy",
+            is_by_ledger=True,
+        ),
+        "too_few_remain": WithholdingReason(
+            meaning=(
+                "of the people who shared what was released before for this record, fewer than k"
+                " remain"
+            ),
+            remedy="nothing can be done: they left, or another k is asked for",
+            text_for_person="privacy",
+            is_by_ledger=True,
+        ),
+        "too_few_new": WithholdingReason(
+            meaning=(
+                "it would be new since a catalogue was published, and fewer than k people of its"
+                " group are"
+            ),
+            remedy="publish again when more people have joined, or use shared values",
+            text_for_person="privacy",
+            is_by_ledger=True,
+        ),
+        "ledger_failed": WithholdingReason(
+            meaning="the ledger of releases failed",
+            remedy="look into the log `cfk_plugin`, and run `cfk ledger verify`",
+            text_for_person="technical",
+        ),
+        "not_recorded": WithholdingReason(
+            meaning="no record of it can be kept",
+            remedy="make room on the disk, and run `cfk spool flush`",
+            text_for_person="technical",
+        ),
+        "protector_failed": WithholdingReason(
+            meaning="the protector failed",
+            remedy="look into the log `cfk_plugin`, which names the class of the error",
+            text_for_person="technical",
+        ),
+        "model_failed": WithholdingReason(
+            meaning="the model failed",
+            remedy="call the model on the counterfactuals yourself",
+            text_for_person="technical",
+        ),
+        "explainer_failed": WithholdingReason(
+            meaning="the explainer failed",
+            remedy="call the explainer on the queries yourself",
+            text_for_person="technical",
+        ),
+    }
+)
+"""Every reason for withholding, by its code."""
+
 WITHHOLDING_REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        ALREADY_DESIRED: "the model already gives the desired outcome: nothing needs to change",
-        "none_found": "the explainer found no counterfactual",
-        "not_desired": "the model does not give the desired outcome at the counterfactual",
-        "unknown_category": "a category that the population does not have",
-        "missing_value": "a missing value where the population has none",
-        "invalid_value": "a value that cannot be read, or is not a finite number",
-        "outside_domain": "a value outside the declared bounds",
-        "infeasible": "no region with enough people was found",
-        "no_actionable_answer": (
-            "every answer would ask for a change that is excluded, or for too many changes"
-        ),
-        "no_other_answer": "no other answer may go with those to the same query",
-        "pureness_below_floor": "pureness is below the policy's floor",
-        "ncp_above_ceiling": "information loss is above the policy's ceiling",
-        "l_diversity": "too few distinct sensitive values among the people in the region",
-        "t_closeness": "sensitive values in the region differ too much from the population",
-        "verification_failed": "the independent recount does not meet the policy",
-        "intersection": (
-            "with what was released before for this record, fewer than k people would be left"
-        ),
-        "too_few_remain": (
-            "of the people who shared what was released before for this record, fewer than k remain"
-        ),
-        "too_few_new": (
-            "it would be new since a catalogue was published, and fewer than k people of its group"
-            " are"
-        ),
-        "ledger_failed": "the ledger of releases failed",
-        "not_recorded": "no record of it can be kept",
-        "protector_failed": "the protector failed",
-        "model_failed": "the model failed",
-        "explainer_failed": "the explainer failed",
-    }
+    {code: reason.meaning for code, reason in REASONS.items()}
 )
-"""Why an explanation is withheld: code and plain words, which depend on no value of a row."""
-
-TEXT_FOR_CUSTOMER: Mapping[str, str] = MappingProxyType(
-    {
-        ALREADY_DESIRED: "already_desired",
-        "none_found": "found_none",
-        "not_desired": "found_none",
-        "unknown_category": "input",
-        "missing_value": "input",
-        "invalid_value": "input",
-        "outside_domain": "input",
-        "infeasible": "privacy",
-        "no_actionable_answer": "none_open",
-        "no_other_answer": "no_more",
-        "pureness_below_floor": "found_none",
-        "ncp_above_ceiling": "privacy",
-        "l_diversity": "privacy",
-        "t_closeness": "privacy",
-        "verification_failed": "technical",
-        "intersection": "privacy",
-        "too_few_remain": "privacy",
-        "too_few_new": "privacy",
-        "ledger_failed": "technical",
-        "not_recorded": "technical",
-        "protector_failed": "technical",
-        "model_failed": "technical",
-        "explainer_failed": "technical",
-    }
-)
-"""For each reason, the text in the files of the languages that the person reads."""
-
-REMEDIES: Mapping[str, str] = MappingProxyType(
-    {
-        ALREADY_DESIRED: "if it is so for everybody, check `desired`",
-        "none_found": "try other settings of the explainer, or answer from the catalogue",
-        "not_desired": "check `desired`; generators that round can lose the outcome",
-        "unknown_category": (
-            "check the spelling, or build the population from the rows that the explainer uses"
-        ),
-        "missing_value": "give a value, or impute it before you ask",
-        "invalid_value": "give one finite number, date or category",
-        "outside_domain": "check the value, or the schema's `bounds`",
-        "infeasible": "choose a smaller k, or take more rows",
-        "no_actionable_answer": (
-            "look at which columns the schema or the call holds fixed, and how many changes it"
-            " permits; the model may accept changes that no entry of the catalogue has"
-        ),
-        "no_other_answer": "ask for fewer answers",
-        "pureness_below_floor": (
-            "choose a lower `min_pureness`, a smaller k, or another counterfactual"
-        ),
-        "ncp_above_ceiling": (
-            "choose a higher `max_ncp`, a smaller k, or a coarser description of the data"
-        ),
-        "l_diversity": "choose a smaller `l`",
-        "t_closeness": "choose a larger `t`",
-        "verification_failed": "report it to the protector's author: this is a defect",
-        "intersection": "keep policy, population and model as they were",
-        "too_few_remain": "nothing can be done: they left, or another k is asked for",
-        "too_few_new": "publish again when more people have joined, or use shared values",
-        "ledger_failed": "look into the log `cfk_plugin`, and run `cfk ledger verify`",
-        "not_recorded": "make room on the disk, and run `cfk spool flush`",
-        "protector_failed": ("look into the log `cfk_plugin`, which names the class of the error"),
-        "model_failed": "call the model on the counterfactuals yourself",
-        "explainer_failed": "call the explainer on the queries yourself",
-    }
-)
-"""For each reason, what an operator can do about it."""
+"""What each reason means, by its code."""
 
 _PLAIN_WORDING = Wording()
-_BY_LEDGER = ("intersection", "too_few_remain", "too_few_new")  # reasons that a ledger gives
 
 
 class Withheld:
@@ -159,7 +218,7 @@ class Withheld:
         columns: tuple[str, ...] = (),
         refused_k: int | None = None,
     ) -> None:
-        if reason not in WITHHOLDING_REASONS:
+        if reason not in REASONS:
             raise ValueError("unknown reason for withholding; use a key of WITHHOLDING_REASONS")
         object.__setattr__(self, "query", query)
         object.__setattr__(self, "reason", reason)
@@ -203,14 +262,14 @@ class Withheld:
         """Return the text as a message without changes."""
         language = _PLAIN_WORDING.language if wording is None else wording.language
         columns = f": {', '.join(self.columns)}" if self.columns else ""
-        frame = TEXT_FOR_CUSTOMER[self.reason]
+        frame = REASONS[self.reason].text_for_person
         return Message(language.frame("withheld", frame, columns=columns), ())
 
     def text_for_operator(self) -> str:
         """Return why the explanation is withheld, and what can be done about it."""
         columns = f" ({', '.join(self.columns)})" if self.columns else ""
-        reason = WITHHOLDING_REASONS[self.reason]
-        return f"{self.reason}: {reason}{columns}; {REMEDIES[self.reason]}"
+        reason = REASONS[self.reason]
+        return f"{self.reason}: {reason.meaning}{columns}; {reason.remedy}"
 
     def __str__(self) -> str:
         """Return the text for the person."""
@@ -242,5 +301,5 @@ class Withheld:
 
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released explanation takes
         """Return the figures that a run logs for the data holder only."""
-        ledger = "refused" if self.reason in _BY_LEDGER else None
+        ledger = "refused" if REASONS[self.reason].is_by_ledger else None
         return {"refused_k": self.refused_k, "ledger": ledger}

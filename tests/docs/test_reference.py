@@ -33,7 +33,7 @@ from cfk_plugin import (
     metrics,
 )
 from cfk_plugin.data.formats import schemas
-from cfk_plugin.release.results import TEXT_FOR_CUSTOMER, WITHHOLDING_REASONS
+from cfk_plugin.release.withheld import REASONS
 from public_api import FORMATS
 
 pytestmark = pytest.mark.full_search
@@ -205,8 +205,8 @@ def test_every_error_and_reason_is_listed() -> None:
     raised = {name for name, kind in kinds.items() if issubclass(kind, Exception)}
     withheld = (DOCS / "how-to" / "why-was-this-withheld.md").read_text(encoding="utf-8")
     assert listed(page("errors.md")) == sorted(raised)
-    assert listed(withheld) == sorted(WITHHOLDING_REASONS)
-    for text in (TEXT_FOR_CUSTOMER[reason] for reason in WITHHOLDING_REASONS):
+    assert listed(withheld) == sorted(REASONS)
+    for text in (reason.text_for_person for reason in REASONS.values()):
         sentence = ENGLISH["withheld"][text].partition("{")[0]
         assert sentence.removesuffix(".") in " ".join(withheld.split()), text
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cfk_plugin import Explanations
 from cfk_plugin.data.sentences import Message
-from cfk_plugin.release import results
+from cfk_plugin.release import results, withheld
 from frozen_records import Recording, StoredRecording, differences, file_of, read, record_of
 from frozen_settings import LABEL, Case, fit_counted, loan_population, transform
 
@@ -119,8 +120,10 @@ def test_other_versions_may_differ_by_a_billionth() -> None:
 
 def test_wording_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [record_of(explanation) for explanation in lookup_explanations()]
-    reworded = dict.fromkeys(results.WITHHOLDING_REASONS, "other words")
-    monkeypatch.setattr("cfk_plugin.release.withheld.WITHHOLDING_REASONS", reworded)
+    reworded = {
+        code: replace(reason, meaning="other words") for code, reason in withheld.REASONS.items()
+    }
+    monkeypatch.setattr("cfk_plugin.release.withheld.REASONS", reworded)
     another = Message("another sentence", ())
     monkeypatch.setattr(results, "message", lambda *parts: another)
     explanations = lookup_explanations()
