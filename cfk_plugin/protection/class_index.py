@@ -43,7 +43,7 @@ _LEAF_CLASSES = 24  # most classes of a node that is not divided
 _SAMPLE = 127  # about so many classes of a node are drawn for its median
 
 
-class CellTree(NamedTuple):
+class ClassTree(NamedTuple):
     """A k-d tree over equivalence classes, for kernels.
 
     Node ``t`` holds the classes ``start[t]:stop[t]``. Its children are ``child[t]`` and
@@ -59,15 +59,15 @@ class CellTree(NamedTuple):
     high: Codes  # shape (n_nodes, n_axes); largest code
 
 
-class CellIndex(NamedTuple):
+class ClassIndex(NamedTuple):
     """Equivalence classes, rearranged so that classes close in cost lie close in memory."""
 
     axes: AxisArrays
-    tree: CellTree
+    tree: ClassTree
     original: Ints  # shape (n_classes,); the caller's number of each class in tree order
 
     @classmethod
-    def build(cls, codes: Codes, weight: Ints, axes: AxisArrays) -> CellIndex:
+    def build(cls, codes: Codes, weight: Ints, axes: AxisArrays) -> ClassIndex:
         """Return the index over the classes with some codes, of shape (n_classes, n_axes)."""
         classes = np.ascontiguousarray(codes, np.int32).view()
         # Always read-only: kernels are compiled apart for read-only and for writable arrays.
@@ -81,7 +81,7 @@ class CellIndex(NamedTuple):
         low = np.zeros((most_nodes, n_axes), np.int32)
         high = np.zeros((most_nodes, n_axes), np.int32)
         n_nodes = grow(classes, order, axes, _LEAF_CLASSES, start, stop, child, low, high)
-        tree = CellTree(
+        tree = ClassTree(
             codes=classes[order],
             weight=weight[order],
             start=start[:n_nodes].copy(),
@@ -93,15 +93,15 @@ class CellIndex(NamedTuple):
         return cls(axes=axes, tree=tree, original=order)
 
 
-_INDEXES: WeakKeyDictionary[Population, CellIndex] = WeakKeyDictionary()
+_INDEXES: WeakKeyDictionary[Population, ClassIndex] = WeakKeyDictionary()
 
 
-def index_of(population: Population) -> CellIndex:
+def index_of(population: Population) -> ClassIndex:
     """Return the spatial index over the population's equivalence classes; built once."""
     if population not in _INDEXES:
         names = population.schema.quasi_identifiers
         axes = AxisArrays.of([Axis.of_domain(population.domains[name]) for name in names])
-        _INDEXES[population] = CellIndex.build(population.cells, population.cell_people, axes)
+        _INDEXES[population] = ClassIndex.build(population.cells, population.cell_people, axes)
     return _INDEXES[population]
 
 
@@ -120,7 +120,7 @@ def grow(
     low: Codes,
     high: Codes,
 ) -> int:
-    """Fill the arrays of a `CellTree` and return the number of its nodes.
+    """Fill the arrays of a `ClassTree` and return the number of its nodes.
 
     A node is divided unless it has at most `leaf` classes or classes that are all equal. Each level
     of the tree costs one pass over all classes.
@@ -350,7 +350,7 @@ def _sift_down(heap_cost: Floats, heap_class: Ints, size: int) -> None:
 
 @jit
 def nearest(  # noqa: C901 - a kernel
-    tree: CellTree, axes: AxisArrays, anchor: Codes, positions: Floats, people: int
+    tree: ClassTree, axes: AxisArrays, anchor: Codes, positions: Floats, people: int
 ) -> tuple[Ints, float]:
     """Return cheapest classes that together have `people` people, and the largest of their costs.
 
@@ -425,7 +425,7 @@ def nearest(  # noqa: C901 - a kernel
 
 
 def plain_nearest(
-    tree: CellTree, axes: AxisArrays, anchor: Codes, positions: Floats, people: int
+    tree: ClassTree, axes: AxisArrays, anchor: Codes, positions: Floats, people: int
 ) -> tuple[Ints, float]:
     """Return what `nearest` computes, from the costs of all classes with people."""
     costs = _plain_costs(tree, axes, anchor, positions)
@@ -437,7 +437,7 @@ def plain_nearest(
 
 
 @jit
-def ball(tree: CellTree, axes: AxisArrays, anchor: Codes, positions: Floats, limit: float) -> Ints:
+def ball(tree: ClassTree, axes: AxisArrays, anchor: Codes, positions: Floats, limit: float) -> Ints:
     """Return all classes with people whose hull with the anchor costs less than `limit`.
 
     They are numbered and sorted in tree order. Equals `plain_ball`.
@@ -470,13 +470,13 @@ def ball(tree: CellTree, axes: AxisArrays, anchor: Codes, positions: Floats, lim
 
 
 def plain_ball(
-    tree: CellTree, axes: AxisArrays, anchor: Codes, positions: Floats, limit: float
+    tree: ClassTree, axes: AxisArrays, anchor: Codes, positions: Floats, limit: float
 ) -> Ints:
     """Return what `ball` computes, from the costs of all classes."""
     costs = _plain_costs(tree, axes, anchor, positions)
     return np.flatnonzero((costs < limit) & (tree.weight > 0))
 
 
-def _plain_costs(tree: CellTree, axes: AxisArrays, anchor: Codes, positions: Floats) -> Floats:
+def _plain_costs(tree: ClassTree, axes: AxisArrays, anchor: Codes, positions: Floats) -> Floats:
     """Return the cost of the hull of the anchor and each class, shape (n_classes,)."""
     return np.array([plain_hull_cost(axes, row[None], anchor, positions) for row in tree.codes])

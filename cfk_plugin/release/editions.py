@@ -257,10 +257,11 @@ def _exact_values(entry: Mapping[str, Any], names: Sequence[str]) -> Mapping[str
 def entries_of(catalogue: Catalogue, outcomes: tuple[str, ...]) -> set[BookEntry]:
     """Return the private values of a catalogue's entries."""
     partition = catalogue.partition
-    eligibility = partition.side_of_group[catalogue.group].tolist()
-    values = plain_values(partition.population, catalogue.values)
+    eligibility_of_entry = partition.eligibility_of_group[catalogue.group].tolist()
+    values_of_entry = plain_values(partition.population, catalogue.values)
     return {
-        BookEntry(outcomes[side], plain) for side, plain in zip(eligibility, values, strict=True)
+        BookEntry(outcomes[eligibility], values)
+        for eligibility, values in zip(eligibility_of_entry, values_of_entry, strict=True)
     }
 
 

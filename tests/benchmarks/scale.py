@@ -17,7 +17,7 @@ import pandas as pd
 
 from cfk_plugin import Population, Schema
 from cfk_plugin.protection.axes import Codes
-from cfk_plugin.protection.class_index import CellIndex, index_of
+from cfk_plugin.protection.class_index import ClassIndex, index_of
 from cfk_plugin.protection.lookup.solver import solve
 from printing import arguments, heading, line, peak
 
@@ -51,12 +51,12 @@ def table_of(people: Codes, postal: str) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
 
 
-def plain_index(index: CellIndex) -> CellIndex:
+def plain_index(index: ClassIndex) -> ClassIndex:
     """Take the same cells without a tree, so that every search scans all of them."""
     tree = index.tree
     box = {name: getattr(tree, name)[:1] for name in ("start", "stop", "low", "high")}
     flat = tree._replace(child=np.full(1, -1, np.int64), **box)
-    return CellIndex(index.axes, flat, index.original)
+    return ClassIndex(index.axes, flat, index.original)
 
 
 def measure(rows: int, postal: str, k: int, anchors: int, check: int) -> str:

@@ -48,7 +48,7 @@ from cfk_plugin.errors import CFKError
 from cfk_plugin.hookspecs import AdaptContext, Proposal, ProtectionRequest
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
-from cfk_plugin.protection.partition.neighbors import NearestCells
+from cfk_plugin.protection.partition.neighbors import NearestClasses
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.shipper import shipper
 from cfk_plugin.release.explainer import _WRAPPED
@@ -720,7 +720,7 @@ def test_nothing_shows_or_pickles_rows(watch: Watch) -> None:
         POPULATION, anonymizer, private, result, CounterfactualBatch.one_each(WANTED, np.ones(4, dtype=bool)),
         encode(WANTED, POPULATION.encoder), anonymizer.pipeline_.rows, anonymizer.detector_, *pipelines,
         *(pipeline.verifier for pipeline in pipelines), state, state.eligibility, partition, state.catalogue,
-        partition.distance, crowd.pipeline_.protector, NearestCells(POPULATION, POPULATION.cells),
+        partition.distance, crowd.pipeline_.protector, NearestClasses(POPULATION, POPULATION.cells),
         *(kept for kept in Spy.kept if isinstance(kept, ProtectionRequest) or type(kept).__name__ == "Oracle"),
     ]  # fmt: skip
     source = load_plugins().adapt(nearest(), AdaptContext(tuple(FEATURES)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfk_plugin.protection.axes import Axis, AxisArrays, plain_hull_cost
-from cfk_plugin.protection.class_index import CellIndex, ball, nearest
+from cfk_plugin.protection.class_index import ClassIndex, ball, nearest
 
 
 def mixed_axes() -> AxisArrays:
@@ -25,7 +25,7 @@ def test_ball_and_nearest_equal_a_scan(seed: int) -> None:
     axes, rng = mixed_axes(), np.random.default_rng(seed)
     sample = rng.integers(0, np.diff(axes.offset), (3000, axes.kind.size)).astype(np.int32)
     codes, weight = np.unique(sample, axis=0, return_counts=True)
-    index = CellIndex.build(codes, weight, axes)
+    index = ClassIndex.build(codes, weight, axes)
     anchor = codes[seed * 17].copy()
     place = axes.position[axes.offset[:-1] + anchor]
     if seed % 2:

@@ -21,7 +21,7 @@ from cfk_plugin.protection.axes import (
     plain_part_cost,
 )
 from cfk_plugin.protection.class_index import (
-    CellIndex,
+    ClassIndex,
     plain_ball,
     plain_nearest,
     plain_reach,
@@ -86,7 +86,7 @@ sum_of_largest = callable_kernel(branch_and_bound.sum_of_largest)
 class SmallProblem(NamedTuple):
     """A few classes around an anchor, with forbidden combinations."""
 
-    index: CellIndex
+    index: ClassIndex
     anchor: np.ndarray
     positions: np.ndarray
     local: LocalProblem
@@ -115,7 +115,7 @@ def small_problem(seed: int, n_classes: int = 8, n_forbidden: int = 3) -> SmallP
     n_codes = np.diff(axes.offset)
     drawn = rng.integers(0, n_codes, (n_classes, axes.kind.size)).astype(np.int32)
     codes = np.unique(drawn, axis=0)
-    index = CellIndex.build(codes, rng.integers(1, 4, len(codes)), axes)
+    index = ClassIndex.build(codes, rng.integers(1, 4, len(codes)), axes)
     anchor = codes[0].copy() if seed % 2 else rng.integers(0, n_codes).astype(np.int32)
     positions = axes.position[axes.offset[:-1] + anchor]
     if seed % 3 == 0:

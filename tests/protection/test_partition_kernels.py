@@ -11,7 +11,7 @@ import pytest
 
 from cfk_plugin.protection.axes import Axis, AxisArrays, Codes, Floats, Ints
 from cfk_plugin.protection.axes import plain_hull_cost as cost_of_codes
-from cfk_plugin.protection.class_index import CellIndex
+from cfk_plugin.protection.class_index import ClassIndex
 from cfk_plugin.protection.partition import microaggregation
 from cfk_plugin.protection.partition.kernels import (
     HOMES,
@@ -208,7 +208,7 @@ def row_tree(codes: Codes, positions: Floats) -> RowTree:
     axes = [Axis.interval(positions[:-1], 1.0, missing=True)]
     axes += [Axis.interval(positions[:7], 1.0, missing=True)]
     axes += [Axis.nominal(n, 1.0, card=2) for n in (4, 3)]
-    _, tree, _ = CellIndex.build(codes, np.ones(len(codes), np.int64), AxisArrays.of(axes))
+    _, tree, _ = ClassIndex.build(codes, np.ones(len(codes), np.int64), AxisArrays.of(axes))
 
     def placed(some: Codes) -> np.ndarray:
         places = some.astype(np.float32)

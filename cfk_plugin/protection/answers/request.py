@@ -60,8 +60,8 @@ class CatalogueRequest(HostOnly):
     ----------
     constraints : Constraints
         The queries, and what may change for the people who ask them.
-    open_to : bool, shape (n_queries, n_sides)
-        True for the sides that may answer a query; see `EligibilityClasses.open_to`.
+    open_to : bool, shape (n_queries, n_classes)
+        True for the eligibility classes that may answer a query; see `EligibilityClasses.open_to`.
     person_of_query : int64, shape (n_queries,)
         Queries of one person get different answers.
     move_towards_query : bool

@@ -416,8 +416,8 @@ def nearest(
 ) -> Ints:
     """Return the entry that each counterfactual is in its group, or the nearest one to it.
 
-    The query does not count. `open_to` has the shape (n, n_sides), `groups` and the result (n,). It
-    is -1 if there is no entry.
+    The query does not count. `open_to` has the shape (n, n_classes), `groups` and the result have
+    the shape (n,). The result is -1 if there is no entry.
     """
     entry = np.full(len(counterfactuals), -1, dtype=np.int64)
     block = max(_BLOCK // max(len(catalogue), 1), 1)
@@ -444,8 +444,8 @@ def distances_if_true(
 
     Parameters
     ----------
-    open_to : array, shape (n_queries, n_sides)
-        True for the sides that may answer; see `EligibilityClasses.open_to`.
+    open_to : array, shape (n_queries, n_classes)
+        True for the eligibility classes that may answer; see `EligibilityClasses.open_to`.
     entries : array, shape (n_entries,)
 
     Returns

@@ -550,7 +550,7 @@ class Catalogue(HostOnly):
         codes, numbers = queries.quasi_identifiers
         regions = self.partition.distance.between(codes[at], numbers[at], groups)
         regions = regions + self._half_widths
-        is_open = open_to[at][:, self.partition.side_of_group[groups]]  # (n, n_regions)
+        is_open = open_to[at][:, self.partition.eligibility_of_group[groups]]  # (n, n_regions)
         regions[~is_open] = np.inf
         if len(self.private_at) == 0:
             return regions, np.zeros((len(at), len(self)))

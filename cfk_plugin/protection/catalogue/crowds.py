@@ -158,9 +158,10 @@ class Crowds(HostOnly):
         attribute. They are halved until there are enough, or until halves have fewer than k people.
         """
         grouped = np.flatnonzero(self._partition.group_of_row >= 0)
-        side = self._partition.side_of_group[self._partition.group_of_row[grouped]]
-        for one_side in np.unique(side):
-            rows = grouped[side == one_side]
+        groups = self._partition.group_of_row[grouped]
+        eligibility_of_row = self._partition.eligibility_of_group[groups]
+        for eligibility in np.unique(eligibility_of_row):
+            rows = grouped[eligibility_of_row == eligibility]
             rows = rows[counts_once(self._population, rows) == 1]
             crowds = self._similar(rows)
             n_crowds = 0

@@ -244,7 +244,7 @@ def _candidates_from_elsewhere(partition: Partition, entries: Entries, n_most: i
     widest_first = np.lexsort((*entries.values.sort_keys, -entries.consistent, -entries.pure))
     entries = entries.take(widest_first)
     group_of_entry = group_of_row[entries.rows]
-    side_of_entry = partition.side_of_group[group_of_entry]
+    eligibility_of_entry = partition.eligibility_of_group[group_of_entry]
     rows_without = np.flatnonzero(~np.isin(group_of_row, [-1, *group_of_entry]))
     group = group_of_row[rows_without]
     order = in_order(population.codes[rows_without], population.schema, group)
@@ -254,8 +254,9 @@ def _candidates_from_elsewhere(partition: Partition, entries: Entries, n_most: i
     rows = [nothing]
     entry_of_candidate = [nothing]
     for row in rows_without[first_of_group].tolist():
-        same_side = np.flatnonzero(side_of_entry == partition.side_of_group[group_of_row[row]])
-        distinct = same_side[entries.values.take(same_side).first_of_equal()[:n_most]]
+        eligibility = partition.eligibility_of_group[group_of_row[row]]
+        same_outcome = np.flatnonzero(eligibility_of_entry == eligibility)
+        distinct = same_outcome[entries.values.take(same_outcome).first_of_equal()[:n_most]]
         rows.append(np.full(len(distinct), row))
         entry_of_candidate.append(distinct)
     return _Candidates(

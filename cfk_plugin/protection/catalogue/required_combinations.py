@@ -227,7 +227,7 @@ def groups_by_region(partition: Partition, groups: Ints) -> list[list[int]]:
         region = partition.regions[group]
         loss = round(ncp(region, partition.population), 12)
         ends = [tuple(codes.tolist()) for codes in ends_of_region(partition.population, region)]
-        key = (loss, tuple(ends), int(partition.side_of_group[group]))
+        key = (loss, tuple(ends), int(partition.eligibility_of_group[group]))
         groups_of.setdefault(key, []).append(group)
     return [groups_of[key] for key in sorted(groups_of)]
 
@@ -288,7 +288,7 @@ def combinations_of_people(partition: Partition, groups: Ints, k: int) -> dict[i
         for group in groups.tolist()
         if grid_of(population, partition.regions[group]).size > MOST_CELLS
     ]
-    n_eligibility_classes = len(np.unique(partition.side_of_group))
+    n_eligibility_classes = len(np.unique(partition.eligibility_of_group))
     if len(large) == 0 or n_eligibility_classes > 1:
         return {}
     order = _keyed_order_of_cells(population)

@@ -129,7 +129,7 @@ def _arrays_of(catalogue: Catalogue, domains: Mapping[str, Domain]) -> _SealedAr
     groups = catalogue.group_of_region
     no_combinations = catalogue.required_combinations.no_combinations
     regions = [partition.regions[group] for group in groups.tolist()]
-    _, eligibility_class = np.unique(partition.side_of_group[groups], return_inverse=True)
+    _, eligibility_class = np.unique(partition.eligibility_of_group[groups], return_inverse=True)
     ends, ends_of = side_by_side(
         [ends_of_region(population, region) for region in regions], no_combinations
     )
@@ -163,10 +163,10 @@ def _facts_of(catalogue: Catalogue) -> dict[str, Any]:
     partition = catalogue.partition
     facts: dict[str, Any] = {SEALED: sealed_requirement(catalogue.model.requirement)}
     if catalogue.goal.has_class_per_label:
-        side_of_entry = partition.side_of_group[catalogue.group].tolist()
-        outcome_of_side = dict(zip(side_of_entry, catalogue.labels, strict=True))
-        sides = np.unique(partition.side_of_group[catalogue.group_of_region])
-        facts[OUTCOMES] = [natural(outcome_of_side[side]) for side in sides.tolist()]
+        eligibility_of_entry = partition.eligibility_of_group[catalogue.group].tolist()
+        outcome_of_class = dict(zip(eligibility_of_entry, catalogue.labels, strict=True))
+        classes = np.unique(partition.eligibility_of_group[catalogue.group_of_region])
+        facts[OUTCOMES] = [natural(outcome_of_class[number]) for number in classes.tolist()]
     return facts
 
 
@@ -259,7 +259,8 @@ def _sealed_labels(arrays: _SealedArrays, outcomes: Sequence[Any] | None) -> NDA
     """
     labels = np.full(len(arrays.group), None, dtype=object)
     if outcomes is not None:
-        labels[:] = [outcomes[side] for side in arrays.side[arrays.group].tolist()]
+        eligibility_of_entry = arrays.side[arrays.group].tolist()
+        labels[:] = [outcomes[number] for number in eligibility_of_entry]
     return labels
 
 

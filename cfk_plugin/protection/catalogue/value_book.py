@@ -78,9 +78,9 @@ def centers_of(partition: Partition, k: int, outcomes: Sequence[str]) -> list[Ce
     crowds = Crowds(partition, k)
     centers: dict[BookEntry, Center] = {}
     for crowd, positions in crowds.centers():
-        side = partition.side_of_group[partition.group_of_row[crowd[0]]]
+        eligibility = partition.eligibility_of_group[partition.group_of_row[crowd[0]]]
         (values,) = plain_values(population, crowds.values_at(positions[None, :]))
-        entry = BookEntry(outcome=outcomes[side], values=values)
+        entry = BookEntry(outcome=outcomes[eligibility], values=values)
         center = centers.setdefault(entry, Center(entry=entry, crowds=[]))
         center.crowds.append(crowd)
     return list(centers.values())
@@ -94,9 +94,10 @@ def book_candidates(partition: Partition, book: ValueBook) -> GroupCandidates:
     """
     entries = [entry for entry in book.entries if entry.outcome in book.outcomes]
     values, encoded = _encoded(partition.population, entries)
-    side_of_entry = [book.outcomes.index(entry.outcome) for entry in entries]
-    side_of_value = np.array(side_of_entry, dtype=np.int64)[encoded]
-    has_outcome = partition.side_of_group[:, None] == side_of_value  # (n_groups, n_values)
+    eligibility_of_entry = [book.outcomes.index(entry.outcome) for entry in entries]
+    eligibility_of_value = np.array(eligibility_of_entry, dtype=np.int64)[encoded]
+    # shape (n_groups, n_values)
+    has_outcome = partition.eligibility_of_group[:, None] == eligibility_of_value
     group, value = np.nonzero(has_outcome)
     order = in_turn(value, group)
     return GroupCandidates(group=group[order], values=values.take(value[order]))

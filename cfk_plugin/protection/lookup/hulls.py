@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.protection.axes import NOMINAL, TREE, AxisArrays, Codes, Floats, Ints, tree_cost
-from cfk_plugin.protection.class_index import CellTree
+from cfk_plugin.protection.class_index import ClassTree
 from cfk_plugin.protection.compiled import inner, jit
 
 RANGE = 0
@@ -71,7 +71,7 @@ class Hull(NamedTuple):
 
 
 def localize(
-    tree: CellTree,
+    tree: ClassTree,
     axes: AxisArrays,
     anchor: Codes,
     positions: Floats,
@@ -109,7 +109,7 @@ def localize(
 @jit
 def _write_rows(  # noqa: C901 - a kernel
     problem: LocalProblem,
-    tree: CellTree,
+    tree: ClassTree,
     axes: AxisArrays,
     anchor: Codes,
     positions: Floats,

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cfk_plugin.protection.axes import INTERVAL, AxisArrays, Codes, Floats, Ints
-from cfk_plugin.protection.class_index import CellIndex, ball, nearest, within
+from cfk_plugin.protection.class_index import ClassIndex, ball, nearest, within
 from cfk_plugin.protection.lookup.branch_and_bound import (
     BEST_SIZE,
     BEST_WEIGHT,
@@ -76,7 +76,7 @@ class Solution(NamedTuple):
 class _Search(NamedTuple):
     """The search for one anchor: its question and its limits."""
 
-    class_index: CellIndex
+    class_index: ClassIndex
     anchor: Codes  # shape (n_axes,)
     positions: Floats  # shape (n_axes,)
     need: int  # people
@@ -105,7 +105,7 @@ class _Search(NamedTuple):
 
 
 def solve(
-    index: CellIndex,
+    index: ClassIndex,
     anchors: Codes,
     positions: Floats,
     k: int,

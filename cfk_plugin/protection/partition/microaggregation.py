@@ -609,7 +609,7 @@ def _build(
         population.cell_of(grouped),
         len(eligibility_of_group),
     )
-    return Partition(population, regions, group_of_row, side_of_group=eligibility_of_group)
+    return Partition(population, regions, group_of_row, eligibility_of_group=eligibility_of_group)
 
 
 def _group_eligible_rows(
@@ -775,7 +775,7 @@ def coarser(partition: Partition, k: int) -> Partition:
         population.cells,
         [np.unique(classes) for classes in by_group(group_of_part, class_of_part, n_groups)],
         people,
-        partition.side_of_group,
+        partition.eligibility_of_group,
         lambda groups: bool(people[groups].sum() < k),
     )
     divisions = {
@@ -788,6 +788,6 @@ def coarser(partition: Partition, k: int) -> Partition:
             population, new_number[group_of_part], class_of_part, len(eligibility_of_group)
         ),
         group_of_row=np.where(is_grouped, new_number[partition.group_of_row], -1),
-        side_of_group=eligibility_of_group,
+        eligibility_of_group=eligibility_of_group,
         classes=divisions,
     )

@@ -16,7 +16,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, smallest
 from cfk_plugin.protection.axes import Axis, AxisArrays, Codes, Floats, Ints
-from cfk_plugin.protection.class_index import CellIndex
+from cfk_plugin.protection.class_index import ClassIndex
 from cfk_plugin.protection.partition.neighbor_kernels import RowTree, Singles, nearest_rows
 
 _COMPARED = 1 << 14  # most rows that are all compared
@@ -130,7 +130,7 @@ class Neighbors(HostOnly):
         axes = [Axis.interval(domain.positions, 1.0, missing=True) for domain in self._numeric]
         axes += [Axis.nominal(len(column), 1.0, card=2) for column in self._tokens]
         people = np.ones(len(self), dtype=np.int64)
-        _, cell_tree, order = CellIndex.build(self._codes, people, AxisArrays.of(axes))
+        _, cell_tree, order = ClassIndex.build(self._codes, people, AxisArrays.of(axes))
         tree = RowTree(
             start=cell_tree.start,
             stop=cell_tree.stop,
@@ -164,7 +164,7 @@ class Neighbors(HostOnly):
         return places
 
 
-class NearestCells(HostOnly):
+class NearestClasses(HostOnly):
     """Finds for every record the nearest of some equivalence classes; of equally near ones the
     first.
     """

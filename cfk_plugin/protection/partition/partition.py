@@ -4,7 +4,7 @@ The partition is made before the first query and depends on the population, neve
 numbers in this package mean the following.
 
 * A *group* has a number from 0 to n_groups - 1. Group g is released with ``regions[g]``, and its
-  people belong to the eligibility class ``side_of_group[g]``.
+  people belong to the eligibility class ``eligibility_of_group[g]``.
 * ``group_of_row[i]`` is the group of training row i; -1 means that the row has no group, because it
   is not eligible, or because its eligibility class has too few people for k, l or t.
 * There is no ``group_of_class``: the people of an equivalence class (people with equal
@@ -32,7 +32,7 @@ from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.errors import HostOnly, PopulationError
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.protection.axes import Codes, Floats, Ints
-from cfk_plugin.protection.partition.neighbors import NearestCells
+from cfk_plugin.protection.partition.neighbors import NearestClasses
 from cfk_plugin.protection.partition.region_distance import RegionDistance
 from cfk_plugin.protection.regions import region_of
 
@@ -44,7 +44,7 @@ class ClassDivision(NamedTuple):
     under their names in a sealed catalogue.
     """
 
-    nearest: NearestCells  # finds the class of a record, by its row in `cell`
+    nearest: NearestClasses  # finds the class of a record, by its row in `cell`
     cell: Ints  # shape (n_classes,); rows of `Population.cells`
     start: Ints  # shape (n_classes + 1,); class i has the parts start[i] to start[i + 1] - 1
     group: Ints  # shape (n_parts,); the group of each part
@@ -94,7 +94,7 @@ class Partition(HostOnly):
     group_of_row: Ints  # shape (n_rows,); -1 for rows without a group
     # shape (n_groups,); the eligibility class of each group's people, who are not mixed with those
     # of others: the predicted outcome, if only eligible rows count
-    side_of_group: Ints
+    eligibility_of_group: Ints
     # by eligibility class, where the divisions cannot be found from rows; see `divided`
     classes: Mapping[int, ClassDivision] | None = None
 
@@ -105,7 +105,7 @@ class Partition(HostOnly):
 
     def __post_init__(self) -> None:
         # must not change between explanations
-        for array in (self.group_of_row, self.side_of_group):
+        for array in (self.group_of_row, self.eligibility_of_group):
             array.setflags(write=False)
 
     def _counts(self) -> str:
@@ -175,7 +175,7 @@ class Partition(HostOnly):
         if self.classes is not None:
             return self.classes
         grouped = np.flatnonzero(self.group_of_row >= 0)
-        eligibility = self.side_of_group[self.group_of_row[grouped]]
+        eligibility = self.eligibility_of_group[self.group_of_row[grouped]]
         return {
             int(eligibility_class): self._division(grouped[eligibility == eligibility_class])
             for eligibility_class in np.unique(eligibility)
@@ -209,7 +209,7 @@ class Partition(HostOnly):
         is_group_end = np.diff(group, append=-1) != 0
         part_end = np.flatnonzero(is_class_end | is_group_end)
         return ClassDivision(
-            nearest=NearestCells(population, population.cells[cells]),
+            nearest=NearestClasses(population, population.cells[cells]),
             cell=cells,
             start=np.searchsorted(class_of_row[part_end], np.arange(len(cells) + 1)),
             group=group[part_end],
@@ -234,11 +234,11 @@ _SIDES = "partition.sides"
 def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
     """Return a partition as arrays of numbers, without rows, for a sealed catalogue.
 
-    These are ``partition.sides``, which is ``side_of_group``, and for each eligibility class e the
-    arrays ``partition.e.NAME`` of its `ClassDivision`, with the counted people of each part as
-    ``people``.
+    These are ``partition.sides``, which is ``eligibility_of_group``, and for each eligibility class
+    e the arrays ``partition.e.NAME`` of its `ClassDivision`, with the counted people of each part
+    as ``people``.
     """
-    arrays: dict[str, NDArray[Any]] = {_SIDES: partition.side_of_group}
+    arrays: dict[str, NDArray[Any]] = {_SIDES: partition.eligibility_of_group}
     for eligibility_class, division in partition.divided.items():
         prefix = f"partition.{eligibility_class}"
         arrays[f"{prefix}.cell"] = division.cell
@@ -287,7 +287,7 @@ def partition_from_arrays(
         prefix = f"partition.{eligibility_class}"
         cell = arrays[f"{prefix}.cell"]
         division = ClassDivision(
-            nearest=NearestCells(population, population.cells[cell]),
+            nearest=NearestClasses(population, population.cells[cell]),
             cell=cell,
             start=arrays[f"{prefix}.start"],
             group=arrays[f"{prefix}.group"],
@@ -305,7 +305,7 @@ def partition_from_arrays(
         population=population,
         regions=(),
         group_of_row=group_of_row,
-        side_of_group=eligibility_of_group,
+        eligibility_of_group=eligibility_of_group,
         classes=divisions,
     )
     group_of_part, cell_of_part = unnamed.parts
