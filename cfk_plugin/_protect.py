@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,6 @@ from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.dp import DPPrototypes, infer_domains
 from cfk_plugin.errors import (
     InputError,
     PolicyError,
@@ -39,8 +38,7 @@ from cfk_plugin.release.explainer import ProtectedExplainer
 from cfk_plugin.release.sampling import sample_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from cfk_plugin.dp import DPPrototypes
     from cfk_plugin.records.ledger import Ledger
 
 Start = Literal["auto", "query", "explainer"]
@@ -166,9 +164,8 @@ def protect(
     model = thresholded(model, threshold)
     later = [thresholded(each, threshold) for each in checked_later(later)]
     context = AdaptContext(population.schema.features, population.schema.target)
-    if method == "dp":
-        method = DPPrototypes()
-    if isinstance(method, DPPrototypes):
+    prototypes = _prototypes_of(method)
+    if prototypes is not None:
         refused = {
             "policy": policy is not None,
             "k": k is not None,
@@ -181,7 +178,7 @@ def protect(
         )
         wrapped = no_explainer if explainer is None else explainer
         source = load_plugins(plugins).adapt(wrapped, context)
-        fitted = method.fit(population, model, desired)
+        fitted = prototypes.fit(population, model, desired)
         return ProtectedExplainer(
             wrapped, source, fitted, logger or False, groups, is_asked=False, debug=debug
         )
@@ -197,7 +194,7 @@ def protect(
     else:
         anonymizer = KAnonymizer(
             policy=_policy_of(policy, k, population),
-            method=method,
+            method=cast("str | Protector", method),  # prototypes have answered above
             plugins=plugins,
             ledger=ledger,
         )
@@ -215,6 +212,20 @@ def protect(
     return ProtectedExplainer(
         wrapped, source, anonymizer, logger or False, groups, is_asked=is_asked, debug=debug
     )
+
+
+def _prototypes_of(method: str | Protector | KAnonymizer | DPPrototypes) -> DPPrototypes | None:
+    """Return the prototypes that a method is or names; None for any other method.
+
+    Their modules are imported only where a method may be one, as the import takes time.
+    """
+    if isinstance(method, KAnonymizer) or (isinstance(method, str) and method != "dp"):
+        return None
+    from cfk_plugin.dp import DPPrototypes
+
+    if isinstance(method, DPPrototypes):
+        return method
+    return DPPrototypes() if method == "dp" else None
 
 
 def _refuse_what_is_not_used(is_given: Mapping[str, bool], reason: str) -> None:
@@ -280,6 +291,8 @@ def warm_up() -> frozenset[Path | None]:
     hold the compiled code; None is among them if some of it could not be kept because no folder is
     writable.
     """
+    from cfk_plugin.dp import DPPrototypes, infer_domains
+
     random = np.random.default_rng(0)
     table = pd.DataFrame(
         random.integers(0, (30, 4, 9, 60), (90, 4)), columns=["age", "place", "pay", "person"]
