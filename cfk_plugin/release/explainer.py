@@ -13,6 +13,7 @@ import pandas as pd
 
 from cfk_plugin.data.constraints import most_changes
 from cfk_plugin.data.display import card, facts, heard
+from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
     AdapterError,
     HostOnly,
@@ -129,12 +130,11 @@ class ProtectedExplainer(HostOnly):
         wrapped = _WRAPPED[self]
         listening = nullcontext() if progress is None else heard(progress)
         with debugging(wrapped.debug), listening as report_progress:
-            return wrapped.explain(
-                queries,
-                options,
-                max_changes=most_changes(max_changes),
-                progress=report_progress,
-            )
+            queries = as_pandas(queries)
+            limit = most_changes(max_changes)
+            if wrapped.is_for_own_explain(queries):
+                return wrapped.call("explain", (queries,), options, limit, report_progress)
+            return wrapped.explain(queries, options, max_changes=limit, progress=report_progress)
 
     def __call__(self, queries: Any, **options: Any) -> Any:
         """Like `explain`, for explainers that are functions."""

@@ -76,6 +76,7 @@ class _ReleasedExplanation:
 
     __slots__ = ("presentation",)
     status: ClassVar[Literal["released"]] = "released"
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     query: int
     presentation: Presentation
     certificate: Certificate | PrototypeCertificate
@@ -89,6 +90,12 @@ class _ReleasedExplanation:
         """Set attributes of a new explanation, which cannot be set later."""
         for name, value in attributes.items():
             object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let copies have the presentation, which is no field of the dataclass."""
+        names = [*self.__dataclass_fields__, "presentation"]
+        attributes = {name: getattr(self, name) for name in names}
+        return _explanation_with, (type(self), attributes)
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
@@ -236,6 +243,15 @@ class _ReleasedExplanation:
             **{name: json.dumps(content[name], ensure_ascii=False) for name in self._texts},
             **{f"feature.{name}": cells.get(name) for name in columns},
         }
+
+
+def _explanation_with(
+    kind: type[_ReleasedExplanation], attributes: Mapping[str, object]
+) -> _ReleasedExplanation:
+    """Return a copy of a released explanation, made of its attributes."""
+    explanation = kind.__new__(kind)
+    explanation._set(**attributes)
+    return explanation
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -32,7 +32,6 @@ from cfk_plugin.data.display import advance, doing
 from cfk_plugin.data.encoded_table import require_features, select
 from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
-from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
     AdapterError,
     CFKError,
@@ -127,11 +126,16 @@ class WrappedExplainer(HostOnly, ABC):
         max_changes: int | None,
         progress: Progress | None,
     ) -> Any:
-        """Answer `queries`: a table, or whatever the explainer's own ``explain`` takes."""
+        """Answer a table of queries, or what else is not for the explainer's own ``explain``."""
 
     @abstractmethod
     def call(
-        self, name: str, args: tuple[Any, ...], named: dict[str, Any], max_changes: int | None
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        max_changes: int | None,
+        progress: Progress | None = None,
     ) -> Any:
         """Answer a call of one of `methods`, in the explainer's own result type."""
 
@@ -165,7 +169,7 @@ class WrappedExplainer(HostOnly, ABC):
             return repr(self.anonymizer)
         return f"k = {policy.k}, {policy.guarantee}"
 
-    def has_own_way_to_explain(self, queries: Any) -> bool:
+    def is_for_own_explain(self, queries: Any) -> bool:
         """Return True if queries are no table, but something for the explainer's ``explain``."""
         return not isinstance(queries, pd.DataFrame) and "explain" in self.methods()
 
@@ -181,9 +185,6 @@ class AskedExplainer(WrappedExplainer):
         max_changes: int | None,
         progress: Progress | None,
     ) -> Any:
-        queries = as_pandas(queries)
-        if self.has_own_way_to_explain(queries):
-            return self.call("explain", (queries,), options, max_changes)
         features = self.anonymizer.population_.schema.features
         frame = require_features(queries, features, "queries")
         request = Request.of(queries, self.groups)
@@ -197,7 +198,12 @@ class AskedExplainer(WrappedExplainer):
         return self._release(batch, select(frame, features), request, max_changes, progress)
 
     def call(
-        self, name: str, args: tuple[Any, ...], named: dict[str, Any], max_changes: int | None
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        max_changes: int | None,
+        progress: Progress | None = None,
     ) -> Any:
         """Call one of `methods`, and rebuild its result from what is released."""
         start_time = Request().started
@@ -206,7 +212,7 @@ class AskedExplainer(WrappedExplainer):
         batch, native, queries = self._call_method(name, args, named)
         request = replace(Request.of(queries, self.groups), started=start_time)
         request = self._with_constraints(request, {**constraints, **batch.constraints})
-        explanations = self._release(batch, queries, request, max_changes)
+        explanations = self._release(batch, queries, request, max_changes, progress)
         return self._restore(name, native, explanations)
 
     # --- the call of the explainer ----------------------------------------------------------------
@@ -221,11 +227,7 @@ class AskedExplainer(WrappedExplainer):
             failure = error
         if failure is not None:  # raised outside of the handler, so that it has no context
             raise self._error_of_call("explain", options, failure)
-        if not isinstance(batch, CounterfactualBatch):
-            raise AdapterError(
-                f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch"
-            )
-        return batch
+        return _require_batch(batch)
 
     def _call_method(
         self, name: str, args: tuple[Any, ...], named: dict[str, Any]
@@ -245,7 +247,7 @@ class AskedExplainer(WrappedExplainer):
             raise self._error_of_call(name, named, failure)
         if none_found is not None:
             raise none_found
-        return batch, native, queries
+        return _require_batch(batch), native, queries
 
     def _error_of_call(
         self, method: str, options: Mapping[str, Any], failure: ExplainerError
@@ -311,7 +313,7 @@ class AskedExplainer(WrappedExplainer):
         queries: pd.DataFrame,
         request: Request,
         max_changes: int | None,
-        progress: Progress | None = None,
+        progress: Progress | None,
     ) -> Explanations:
         """Protect a batch; return one explanation per counterfactual that was asked for."""
         self._check(batch, queries)
@@ -438,9 +440,6 @@ class CatalogueInPlace(WrappedExplainer):
         max_changes: int | None,
         progress: Progress | None,
     ) -> Any:
-        queries = as_pandas(queries)
-        if self.has_own_way_to_explain(queries):
-            return self.call("explain", (queries,), options, max_changes)
         n_answers = options.pop("answers", None)
         request = AnswerRequest(queries=queries, constraints=constraints_of(options))
         explainer_options = without_constraints(options)
@@ -457,12 +456,17 @@ class CatalogueInPlace(WrappedExplainer):
         return self._answer(replace(request, queries=queries), max_changes, progress)
 
     def call(
-        self, name: str, args: tuple[Any, ...], named: dict[str, Any], max_changes: int | None
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        max_changes: int | None,
+        progress: Progress | None = None,
     ) -> Any:
         """Answer one of `methods` from the catalogue, in the explainer's own result type."""
         source = self._answering_source(name)
         request = self._read_request(name, args, named)
-        explanations = self._answer(request, max_changes, None)
+        explanations = self._answer(request, max_changes, progress)
         with quiet(f"the adapter cannot build what {name} returns", AdapterError, let=CFKError):
             return source.build(name, request, explanations)
 
@@ -515,6 +519,10 @@ class PrototypesInPlace(WrappedExplainer):
         """Return no name: nothing of the explainer is passed on beside prototypes."""
         return ()
 
+    def is_for_own_explain(self, queries: Any) -> bool:  # noqa: ARG002 - the explainer is not asked
+        """Return False: prototypes answer whatever is asked."""
+        return False
+
     def explain(
         self,
         queries: Any,
@@ -541,9 +549,19 @@ class PrototypesInPlace(WrappedExplainer):
         args: tuple[Any, ...],  # noqa: ARG002 - refused, whatever is asked
         named: dict[str, Any],  # noqa: ARG002
         max_changes: int | None,  # noqa: ARG002
+        progress: Progress | None = None,  # noqa: ARG002
     ) -> NoReturn:
         """Refuse the call: a prototype does not have the explainer's own result type."""
         raise _replaced_answers_error(name)
+
+
+def _require_batch(batch: Any) -> CounterfactualBatch:
+    """Refuse what an adapter returned if it is no batch of counterfactuals."""
+    if not isinstance(batch, CounterfactualBatch):
+        raise AdapterError(
+            f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch"
+        )
+    return batch
 
 
 def _text_of_failure() -> str:

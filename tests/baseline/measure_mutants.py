@@ -33,7 +33,15 @@ TESTS = {
         "tests/release/test_verification.py",
         "tests/release/test_what_may_change.py",
     ],
+    "cfk_plugin/release/actionability.py": [
+        "tests/release/test_what_may_change.py",
+        "tests/protection/test_few_changes.py",
+    ],
     "cfk_plugin/protection/catalogue/entries.py": ["tests/protection/test_entries.py"],
+    "cfk_plugin/protection/catalogue/required_combinations.py": [
+        "tests/protection/test_entries.py",
+        "tests/protection/test_large_regions.py",
+    ],
     "cfk_plugin/report/disclosure.py": [
         "tests/report/test_disclosure.py",
         "tests/report/test_figures.py",

@@ -5,7 +5,9 @@ groups for runs alone.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
+import pickle
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,22 @@ def test_entries_are_told_apart() -> None:
 def test_kinds_are_not_mixed(entries: Any, under: Any) -> None:
     with pytest.raises(InputError, match="give each kind a result of its own"):
         Explanations(entries, policy=under, columns=COLUMNS)
+
+
+@pytest.mark.parametrize("explanation", [released(0), prototype()], ids=["region", "prototype"])
+@pytest.mark.parametrize("copied_by", [copy.copy, copy.deepcopy])
+def test_a_copy_says_the_same(explanation: Any, copied_by: Any) -> None:
+    copied = copied_by(explanation)
+    assert copied == explanation
+    assert copied.text() == explanation.text()
+    assert copied.to_dict() == explanation.to_dict()
+
+
+def test_an_unpickled_prototype_says_the_same() -> None:
+    explanation = prototype()
+    unpickled = pickle.loads(pickle.dumps(explanation))
+    assert unpickled == explanation
+    assert unpickled.text() == explanation.text()
 
 
 def test_prototypes_of_two_fits_or_beyond_the_policy_are_refused() -> None:

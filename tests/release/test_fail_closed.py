@@ -601,6 +601,22 @@ def test_what_is_thrown_by_an_explainers_own_method_is_an_adapter_error(
         native.counterfactuals(QUERIES)
 
 
+def test_an_own_method_that_returns_no_batch_is_an_adapter_error() -> None:
+    source = Source(methods={"counterfactuals": lambda queries: (RAW, RAW, queries)})
+    with pytest.raises(AdapterError, match="DataFrame instead of a CounterfactualBatch") as caught:
+        adapted(source).counterfactuals(QUERIES)
+    quotes_none(caught.value)
+
+
+def test_an_own_way_to_explain_reports_its_progress() -> None:
+    source = Source()
+    source.methods = {"explain": lambda _: (source.generate(QUERIES), RAW, QUERIES)}
+    reports: list[tuple[int, int]] = []
+    private = adapted(source)
+    private.explain(QUERIES.to_numpy(), progress=lambda done, total: reports.append((done, total)))
+    assert reports[-1] == (len(QUERIES), len(QUERIES))
+
+
 def test_an_explainers_own_exception_for_none_found_reaches_the_caller() -> None:
     private = adapted(
         Source(methods={"counterfactuals": thrower(NoneFoundError(LookupError("nothing found")))})
