@@ -20,7 +20,12 @@ from cfk_plugin.errors import PolicyError
 from cfk_plugin.protection.answers import candidates
 from cfk_plugin.protection.catalogue import crowds
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
-from cfk_plugin.protection.catalogue.scales import Step, extrapolated_ends
+from cfk_plugin.protection.catalogue.scales import (
+    Step,
+    _scale_of,
+    extrapolated_ends,
+    people_by_code,
+)
 
 K = 4
 LEVELS = ["none", "some", "much", "all"]
@@ -329,6 +334,28 @@ def test_an_attribute_without_a_value_to_release_is_refused_by_name() -> None:
     with pytest.raises(PolicyError, match="no value of 'code' is shared by k = 4 people") as caught:
         catalogue_of(table)
     assert "code 1" not in str(caught.value)
+
+
+def test_where_only_the_missing_value_is_shared_all_entries_have_it() -> None:
+    grades = ["none", "low", "high", "top"]
+    table = pd.DataFrame({"age": np.arange(60) % 10, "grade": [*grades * 2, *[None] * 52]})
+    schema = Schema.from_frame(table, quasi_identifiers=["age"], ordinal={"grade": grades})
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5))
+    anonymizer.fit(
+        Population.from_frame(table, schema), lambda rows: np.ones(len(rows), dtype=bool), True
+    )
+    assert set(anonymizer.catalogue_["grade"]) == {"missing"}
+
+
+def test_a_range_at_zero_that_few_people_have_has_a_grid() -> None:
+    numbers = np.array([-3.5, -2.25, 0.0, 0.0, 0.0, 1.125, 4.0625, 9.0])
+    table = pd.DataFrame({"age": 30, "amount": numbers})
+    schema = Schema.from_frame(table, quasi_identifiers=["age"])
+    population = Population.from_frame(table, schema)
+    n_people = people_by_code(population, schema.features.index("amount"))
+    scale = _scale_of(population.domains["amount"], numbers, n_people, 4)
+    assert scale.step is not None
+    assert scale.step.size == 0.05
 
 
 def test_a_table_without_private_attributes_has_entries_all_the_same() -> None:

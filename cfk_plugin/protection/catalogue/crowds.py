@@ -28,7 +28,7 @@ from cfk_plugin.protection.partition.microaggregation import counts_once
 from cfk_plugin.protection.partition.partition import Partition
 
 _CLASSES = 32  # ranges that the people are divided into by one number, to find crowds
-_CROWDS = 512  # about the most crowds whose center is taken
+_CROWDS = 512  # of each outcome: no further halves are taken after so many crowds
 # attributes in which another value is tried if 1 to k - 1 people have a center's values
 _VARIED = 3
 _QUANTILES = (0.25, 0.75)  # numbers that are tried there in place of the median
@@ -51,23 +51,26 @@ def shared_candidates(partition: Partition, k: int) -> GroupCandidates:
     not depend on the order of rows.
     """
     crowds = Crowds(partition, k)
-    book = dict[bytes, int]()  # from a center, as positions among releasable values, to its number
+    # from a center, as positions among releasable values, to its number
+    number_of_center = dict[bytes, int]()
     n_groups = len(partition.regions)
     pairs = [np.empty(0, dtype=np.int64)]  # a center's number and a group, as one number
     for crowd, center in crowds.centers():
-        new_number = len(book)
-        number = book.setdefault(center.tobytes(), new_number)
+        new_number = len(number_of_center)
+        number = number_of_center.setdefault(center.tobytes(), new_number)
         has_people = np.zeros(n_groups, dtype=bool)
         has_people[partition.group_of_row[crowd]] = True
         pairs.append(number * n_groups + np.flatnonzero(has_people))
     pair = np.unique(np.concatenate(pairs))
-    center_of = pair // n_groups
+    center_number = pair // n_groups
     group = pair % n_groups
-    line = in_turn(center_of, group)
+    order = in_turn(center_number, group)
     n_private = len(partition.population.schema.private)
-    positions = [np.frombuffer(key, dtype=np.int64) for key in book]
-    centers = np.array(positions, dtype=np.int64).reshape(len(book), n_private)
-    return GroupCandidates(group=group[line], values=crowds.values_at(centers[center_of[line]]))
+    positions = [np.frombuffer(key, dtype=np.int64) for key in number_of_center]
+    centers = np.array(positions, dtype=np.int64).reshape(len(number_of_center), n_private)
+    return GroupCandidates(
+        group=group[order], values=crowds.values_at(centers[center_number[order]])
+    )
 
 
 def in_turn(center: Ints, group: Ints) -> Ints:
@@ -95,7 +98,7 @@ class Crowds(HostOnly):
     Parameters
     ----------
     partition : Partition
-        Crowds are of people who are in a group.
+        Only people who are in a group are used.
     k : int
     """
 
@@ -182,15 +185,17 @@ class Crowds(HostOnly):
         """Return all rows, and crowds of them that have one category or near numbers."""
         crowds = [rows]
         for j in self._by_name:
-            line = rows[np.argsort(self._codes[rows, j], kind="stable")]
-            codes = self._codes[line, j]
-            n_least = max(self._k, len(line) // _CLASSES) if self._domains[j].is_interval else 1
+            sorted_rows = rows[np.argsort(self._codes[rows, j], kind="stable")]
+            codes = self._codes[sorted_rows, j]
+            n_least = (
+                max(self._k, len(sorted_rows) // _CLASSES) if self._domains[j].is_interval else 1
+            )
             start = 0
-            while start < len(line):
-                last = codes[min(start + n_least, len(line)) - 1]
+            while start < len(sorted_rows):
+                last = codes[min(start + n_least, len(sorted_rows)) - 1]
                 end = int(np.searchsorted(codes, last, side="right"))
                 if end - start >= self._k:
-                    crowds.append(line[start:end])
+                    crowds.append(sorted_rows[start:end])
                 start = end
         return crowds
 
@@ -250,12 +255,15 @@ class Crowds(HostOnly):
     def _stands_for(self, j: int, codes: Codes, code: int, share: float) -> int:
         """Return the position of the value that stands for a quantile of a crowd.
 
-        If that is missing and must not be released, the quantile of the known values is taken.
+        If that is missing and must not be released, the quantile of the known values is taken. If
+        none of these may be released, the missing value is the only one that may.
         """
         position = int(self._releasable[j].stands_for[code])
         if position >= 0:
             return position
         known = codes[self._releasable[j].stands_for[codes] >= 0]
+        if len(known) == 0:
+            return 0
         return int(self._releasable[j].stands_for[_quantile(known, share)])
 
     def _others(self, j: int, codes: Codes, summary: _Summary) -> list[int]:

@@ -19,9 +19,9 @@ from cfk_plugin.protection.catalogue.private_values import private_at
 from cfk_plugin.protection.partition.microaggregation import counts_once
 from cfk_plugin.protection.partition.partition import Partition
 
-_GRID_POINTS = 20  # most steps of the coarsest grid across the range of an attribute
+_GRID_POINTS = 20  # about the most steps of the coarsest grid across the range of an attribute
 _RANGE_POINTS = 100  # the same for the grid that the ends of the range are rounded to
-_DAY = 86_400.0
+_DAY = 86_400.0  # seconds; dates are counted in seconds
 TIE = 1e-9  # relative; two sizes that differ by less are equal
 _PRECISION = 1e-12  # least step beside the ends of a range
 # numbers between which ranges are computed without overflow
@@ -71,14 +71,14 @@ class Step:
 class Scale:
     """A range of one attribute's numbers, whose ends are no single person's, and a grid over it.
 
-    `low` and `high` are round numbers that at least k people have, or no one. They are where the
-    numbers of the people with the desired outcome are expected to end, by the k-th and the 2k-th of
-    them from either side.
+    `low` and `high` are numbers that at least k people have, or round numbers that no one has. They
+    are where the numbers of the people with the desired outcome are expected to end, by the k-th
+    and the 2k-th of them from either side.
 
     The grid has the multiples of a step that follows from the length of this range alone, rounded
     up to 1, 2 or 5 times a power of ten. Another person moves the k-th number to its neighbour at
     most, which changes the step only if the range is about to pass such a number. Without a step
-    there is no grid: all numbers but fewer than k are the same.
+    there is no grid: all but fewer than k of the numbers are equal.
     """
 
     low: float
@@ -97,7 +97,7 @@ def people_by_code(population: Population, column: int) -> Ints:
 
 
 def scales_of(partition: Partition, k: int) -> dict[str, Scale]:
-    """Return the scale of each private number that at least k people who are in a group have."""
+    """Return the scale of each private number that is known of at least k people in groups."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
     rows = grouped[counts_once(population, grouped) == 1]
@@ -124,7 +124,8 @@ def _scale_of(domain: Domain, numbers: Floats, n_people: Ints, k: int) -> Scale:
     if length <= 0:
         if people_with(domain, np.array([low]), n_people)[0] >= k:
             return Scale(low=low, high=low, step=None, finest=finest)
-        length = abs(low)  # fewer than k people have the only number that is known
+        # Fewer than k people have the only number that is known. If it is 0, any length will do.
+        length = abs(low) or unit
     rounding = Step.at_least(max(length / _RANGE_POINTS, finest), unit)
     return Scale(
         low=_outwards(domain, low, rounding, -1, n_people, k),
@@ -137,11 +138,12 @@ def _scale_of(domain: Domain, numbers: Floats, n_people: Ints, k: int) -> Scale:
 def extrapolated_ends(numbers: Floats, k: int) -> tuple[float, float]:
     """Return where sorted numbers of n people, at least k, are expected to end; shape (n,).
 
-    Beyond the k-th number of an exponential tail, the first is expected to be H(k - 1), about
-    log k + 0.577, scales away; the 2k-th is H(2k - 1) - H(k - 1), about log 2. So their ratio times
-    the distance of these two is added to the k-th. A range does not pass zero where all but fewer
-    than k of the numbers are on one side of it. With fewer than 2k people the ends are those of
-    the middle half, made twice as long. Round the ends before you release them.
+    In an exponential tail of mean length 1, with the harmonic number H(n) = 1 + 1/2 + ... + 1/n,
+    the first number is expected H(k - 1) beyond the k-th, about log k + 0.577, and the k-th
+    H(2k - 1) - H(k - 1) beyond the 2k-th, about log 2. So the distance of these two, times the
+    ratio of both, is added to the k-th. A range does not pass zero where all but fewer than k of
+    the numbers are on one side of it. With fewer than 2k people the ends are those of the middle
+    half, made twice as long. Round the ends before you release them.
     """
     n = len(numbers)
     if n < 2 * k:
@@ -170,7 +172,7 @@ def _finest_step(domain: Domain) -> float:
 
 
 def _outwards(domain: Domain, end: float, step: Step, sign: int, n_people: Ints, k: int) -> float:
-    """Round an end of a range to the first point of a grid that at least k people have, or no one.
+    """Round an end of a range to a point of a grid that at least k people have, or no one.
 
     The sign is 1 to go up, and -1 to go down.
     """
@@ -179,7 +181,7 @@ def _outwards(domain: Domain, end: float, step: Step, sign: int, n_people: Ints,
     while True:
         point = step.multiples(np.array([sign * count]))
         if not 0 < people_with(domain, point, n_people)[0] < k:
-            return float(point[0]) + 0.0
+            return float(point[0]) + 0.0  # no negative zero
         count += further
         further *= 2  # beyond numbers without a gap in few trials
 
@@ -191,7 +193,7 @@ def people_with(domain: Domain, numbers: Floats, n_people: Ints) -> Ints:
 
 
 def in_dtype(domain: Domain, numbers: Floats) -> pd.Series:
-    """Return numbers, of shape (n,), in the population's dtype; whole ones at least as integers."""
+    """Return numbers, of shape (n,), in the population's dtype; whole ones at least as int64."""
     column = pd.Series(domain.column(np.full(len(numbers), UNKNOWN, dtype=np.int32), numbers))
     if domain.is_whole and not pd.api.types.is_integer_dtype(column.dtype):
         return pd.Series(numbers.astype(np.int64))

@@ -25,7 +25,7 @@ from cfk_plugin.protection.catalogue.scales import (
     people_with,
 )
 
-_REFINED = 6  # most times that a grid is made finer where its points are single people's numbers
+_GRIDS = 6  # most grids that are tried, each finer, where points are single people's numbers
 _NEAR = 2  # points of a grid that are looked at to both sides of a number
 
 
@@ -101,9 +101,9 @@ def releasable_values(
 
 
 def _releasable_categories(domain: Domain, n_people: Ints, k: int) -> ReleasableValues:
-    """Return the categories or levels of at least k people; if there are none, those of no one.
+    """Return the categories of at least k people; if there are none, those of no one.
 
-    Levels of no one are always among them, as they stand for levels nearby.
+    Of an ordinal attribute, levels of no one are always among them: they stand for levels nearby.
     """
     may_be_released = n_people >= k
     if domain.is_interval or not may_be_released.any():
@@ -121,7 +121,7 @@ def _releasable_categories(domain: Domain, n_people: Ints, k: int) -> Releasable
 def _releasable_numbers(
     domain: Domain, n_people: Ints, scale: Scale | None, k: int
 ) -> ReleasableValues:
-    """Return the numbers of at least k people that are near, and otherwise points of the grid."""
+    """Return numbers of at least k people, and points of the grid where none is near."""
     numbers = domain.values  # shape (n,), ascending
     shared = numbers[n_people[: len(numbers)] >= k]
     chosen = _numbers_for(domain, n_people, scale, shared)
@@ -142,9 +142,11 @@ def _releasable_numbers(
 def _numbers_for(domain: Domain, n_people: Ints, scale: Scale | None, shared: Floats) -> Floats:
     """Return for each number of a domain the releasable one that stands for it; shape (n,).
 
-    Numbers of at least k people, `shared`, are taken within half a step of the grid. Otherwise
-    these or points of the grid are taken within one step. Where these points are numbers of fewer
-    than k people, the grid becomes finer. A number that is still left takes the nearest of all.
+    1. The nearest number of at least k people (`shared`), within half a step of the grid.
+    2. Otherwise the nearest of these and of the grid's points that no one has, within a step.
+    3. Otherwise the same with finer grids, still within the first step.
+    4. Otherwise the nearest of all that were taken, and of the ends of the scale.
+
     NaN if there are none.
     """
     numbers = domain.values
@@ -161,7 +163,7 @@ def _numbers_for(domain: Domain, n_people: Ints, scale: Scale | None, shared: Fl
         step = scale.step
         reach = step.size
         choose(shared, reach / 2)
-        for _ in range(_REFINED):
+        for _ in range(_GRIDS):
             left = numbers[np.isnan(chosen)]
             if not len(left) or step.size < scale.finest * (1 - TIE):
                 break
@@ -176,7 +178,9 @@ def _free_points(
     domain: Domain, n_people: Ints, scale: Scale, step: Step, numbers: Floats
 ) -> Floats:
     """Return the points of a grid near some numbers that no one has; ascending."""
-    counts = np.rint(numbers / step.size).astype(np.int64)
+    reach = (_NEAR + 1) * step.size
+    is_near = (numbers >= scale.low - reach) & (numbers <= scale.high + reach)
+    counts = np.rint(numbers[is_near] / step.size).astype(np.int64)
     around = np.arange(-_NEAR, _NEAR + 1)
     points = step.multiples(np.unique(counts[:, None] + around)) + 0.0
     points = _permitted(domain, points[(points >= scale.low) & (points <= scale.high)])
