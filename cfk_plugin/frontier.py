@@ -349,7 +349,7 @@ class _Asking:
         labels = self.model(self.population.conform(rows))
         # Where no factual's label is known, the outcome is the one that the row itself has.
         factual_labels = None if self.labels is None else self.labels[at]
-        is_desired = self.goal.test_for(factual_labels, labels)
+        is_desired = self.goal.test_for(labels, factual_labels)
         return is_desired(labels, np.arange(len(rows))).astype(float)
 
     def measured(self, points: pd.DataFrame, at: NDArray[np.int64]) -> dict[str, Estimate]:

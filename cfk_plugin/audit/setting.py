@@ -432,9 +432,9 @@ class Setting(AuditRows):
         factuals = self.factuals
         if factuals is not None:
             factual_labels = goal.labels_if_needed(lambda: self.anonymizer.factual_labels(factuals))
-            return goal.test_for(factual_labels, no_labels)
+            return goal.test_for(no_labels, factual_labels)
         own_labels = goal.labels_if_needed(lambda: self.labels(self.population.conform(self.raw)))
-        return goal.test_for(None, no_labels if own_labels is None else own_labels)
+        return goal.test_for(no_labels if own_labels is None else own_labels)
 
     def control(self, survivors: Callable[[DistinctRecords], list[Mask]]) -> Rate | None:
         """Attack people of the holdout as well: a hit carries the released values by

@@ -408,15 +408,16 @@ class DesiredOutcome(ABC):
             The label of the factual that each belongs to. It is needed if `needs_factual_labels`.
         """
 
-    def require_common(self, refusal: Exception) -> None:
-        """Raise an error if what is desired depends on the label of the factual."""
+    def require_same_for_all(self, error: Exception) -> None:
+        """Raise `error` if what is desired depends on the label of the factual."""
         if self.needs_factual_labels:
-            raise refusal
+            raise error
 
     def labels_if_needed(self, ask: Callable[[], Labels]) -> Labels | None:
-        """Return the labels of factuals, if the outcome depends on them; None otherwise.
+        """Return the labels of the factuals, if the outcome depends on them; None otherwise.
 
-        `ask` returns these labels. It is called only if they are needed, as it asks the model.
+        `ask` returns these labels: those of the queries, whose rows are the factuals. It is called
+        only if they are needed, as it asks the model.
         """
         if self.needs_factual_labels:
             return ask()
@@ -451,15 +452,16 @@ class DesiredOutcome(ABC):
         is_met_in_pair = self.is_met(label_of_pair, factual_label_of_pair)
         return is_met_in_pair.reshape(n_queries, len(labels))
 
-    def test_for(self, factual_labels: Labels | None, labels: Labels) -> OutcomeTest:
+    def test_for(self, labels: Labels, factual_labels: Labels | None = None) -> OutcomeTest:
         """Return the test of the outcome for some counterfactuals.
 
         Parameters
         ----------
-        factual_labels : array, shape (n_counterfactuals,), optional
         labels : array, shape (n_counterfactuals,)
-            The model's labels of the counterfactuals. If the factual's labels are not known, these
-            are the outcomes to reach.
+            The model's labels of the counterfactuals. If the outcome depends on the factuals and
+            their labels are not known, these are the outcomes to reach.
+        factual_labels : array, shape (n_counterfactuals,), optional
+            The label of the factual that each belongs to, where it is known.
         """
         return OutcomeTest(self, factual_labels, labels)
 

@@ -72,7 +72,7 @@ def pureness(
             "method must be auto, exact or sample; n and cell_budget must be at least 1"
         )
     goal = DesiredOutcome.of(desired)
-    goal.require_common(
+    goal.require_same_for_all(
         InputError('pureness needs the desired label itself: "opposite" depends on who asks')
     )
     row, grid = _combinations(region, counterfactual, population)

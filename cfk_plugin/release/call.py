@@ -156,7 +156,7 @@ class Candidates(HostOnly):
     @property
     def outcome_test(self) -> OutcomeTest:
         """Says of labels, given with the candidate each belongs to, whether they are desired."""
-        return self.goal.test_for(self.factual_labels, self.labels)
+        return self.goal.test_for(self.labels, self.factual_labels)
 
     def take(self, at: Rows) -> Candidates:
         """Return some of the candidates."""

@@ -262,7 +262,9 @@ class CatalogueGuarantee(ReciprocalGuarantee):
     def _without_desired_queries(
         self, call: Call, constraints: Constraints, answers: CatalogueAnswers
     ) -> tuple[CatalogueAnswers, Mask]:
-        """Drop answers to queries that have the outcome; return the rest, and the mask of these."""
+        """Set the entry to -1 where the query has the outcome; return this, and the mask of these
+        queries.
+        """
 
         def labels_of_queries() -> Labels:
             if answers.labels_at_queries is None:  # the search had no question
@@ -288,7 +290,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             points = encode(self.catalogue.points.take(entries), self.population.encoder)
         labels = self.catalogue.labels[entries]
         factual_labels = rows_of(found.factual_labels, answered)
-        judge = call.goal.test_for(factual_labels, labels)
+        judge = call.goal.test_for(labels, factual_labels)
         known_outcomes = answers.known_outcomes(self.catalogue)
         explainer_start = None
         start: SearchStart = "query"
@@ -442,10 +444,10 @@ class CatalogueGuarantee(ReciprocalGuarantee):
 
 
 class SealedCatalogueGuarantee(CatalogueGuarantee):
-    """The guarantee of a catalogue that was opened from a bundle, without rows or cells.
+    """The guarantee of a catalogue that was opened from a bundle, without training rows.
 
-    It is not known in which group a counterfactual is, nor where the people of a region are. The
-    number of people of each region was sealed.
+    It is not known in which group a counterfactual is, nor which combinations the people of a
+    region have. The number of people in each region was sealed.
     """
 
     knows_group_of_counterfactuals = False
@@ -459,7 +461,7 @@ class SealedCatalogueGuarantee(CatalogueGuarantee):
         bundle: BundleContent,
     ) -> None:
         super().__init__(policy, rows, eligibility, catalogue)
-        self._people_of_group = bundle.arrays[PEOPLE]  # shape (n_groups,)
+        self._people_in_region = bundle.arrays[PEOPLE]  # shape (n_regions,)
 
     def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
         """Return a verifier that takes the number of people of a region from the bundle."""
@@ -477,15 +479,16 @@ class SealedCatalogueGuarantee(CatalogueGuarantee):
         """Return what was sealed of a region of the catalogue; None for any other region."""
         catalogue = self.catalogue
         regions = catalogue.partition.regions
-        groups = [group for group, other in enumerate(regions) if other == region]
-        is_entry = np.isin(catalogue.group, groups)
-        if not is_entry.any():
+        # Each eligibility class may have a region with the same ends, of the same people.
+        numbers = [number for number, other in enumerate(regions) if other == region]
+        is_of_region = np.isin(catalogue.group, numbers)
+        if not is_of_region.any():
             return None
         return SealedRegion(
-            int(self._people_of_group[groups[0]]),
-            int(catalogue.consistent[is_entry].min()),
-            tuple(catalogue.required_combinations.of(group) for group in groups),
-            frozenset(codes.tobytes() for codes in catalogue.codes[is_entry]),
+            people=int(self._people_in_region[numbers[0]]),
+            floor=int(catalogue.consistent[is_of_region].min()),
+            held=tuple(catalogue.required_combinations.of(number) for number in numbers),
+            entries=frozenset(codes.tobytes() for codes in catalogue.codes[is_of_region]),
         )
 
 
@@ -557,7 +560,7 @@ def candidates_of_entries(
         goal=goal,
         labels=labels,
         factual_labels=None,
-        combination_outcomes=CombinationOutcomes(goal.test_for(None, labels), rows, points),
+        combination_outcomes=CombinationOutcomes(goal.test_for(labels), rows, points),
         eligibility=eligibility.of(labels),
         origin=CatalogueOrigin(entries=entries),
     )

@@ -189,7 +189,7 @@ class Guarantee(HostOnly, ABC):
             factual_labels = None  # one outcome is desired for all, whatever their labels
         is_answered = ~has_outcome[position]
         if len(position):
-            judge = call.goal.test_for(factual_labels, labels)
+            judge = call.goal.test_for(labels, factual_labels)
             is_answered &= judge(labels, np.arange(len(position)))
         return DesiredCounterfactuals(
             position=position[is_answered],
@@ -206,7 +206,7 @@ class Guarantee(HostOnly, ABC):
             return Selection(None, withheld)
         points = call.points.take(desired.position)
         combination_outcomes = CombinationOutcomes(
-            call.goal.test_for(desired.factual_labels, desired.labels),
+            call.goal.test_for(desired.labels, desired.factual_labels),
             self.rows,
             points,
             desired_at=points.quasi_identifiers[0],

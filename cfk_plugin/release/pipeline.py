@@ -411,7 +411,7 @@ class Pipeline(HostOnly):
             return regions
         points = records.take(position)
         labels = self.model(points.frame).astype(object)
-        judge = self.goal.test_for(None, labels)
+        judge = self.goal.test_for(labels)
         candidates = Candidates(
             position=position,
             points=points,

@@ -260,7 +260,7 @@ def _goal_of(outcome: Outcome, desired: Any) -> DesiredOutcome:
             " made for"
         )
     goal = DesiredOutcome.of(desired)
-    goal.require_common(
+    goal.require_same_for_all(
         InputError(
             'desired="opposite" does not say which outcome that was; give a label, a set, a range'
             " or a function"

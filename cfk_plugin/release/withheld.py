@@ -23,15 +23,15 @@ class WithholdingReason:
         What happened.
     remedy : str
         What an operator can do about it.
-    text_for_person : str
+    person_text_key : str
         The text that the person reads, by its name in the files of the languages.
     is_by_ledger : bool
-        Whether a ledger of releases gives this reason.
+        Whether a ledger that works refused the release.
     """
 
     meaning: str
     remedy: str
-    text_for_person: str
+    person_text_key: str
     is_by_ledger: bool = False
 
 
@@ -40,44 +40,44 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
         ALREADY_DESIRED: WithholdingReason(
             meaning="the model already gives the desired outcome: nothing needs to change",
             remedy="if it is so for everybody, check `desired`",
-            text_for_person="already_desired",
+            person_text_key="already_desired",
         ),
         "none_found": WithholdingReason(
             meaning="the explainer found no counterfactual",
             remedy="try other settings of the explainer, or answer from the catalogue",
-            text_for_person="found_none",
+            person_text_key="found_none",
         ),
         "not_desired": WithholdingReason(
             meaning="the model does not give the desired outcome at the counterfactual",
             remedy="check `desired`; generators that round can lose the outcome",
-            text_for_person="found_none",
+            person_text_key="found_none",
         ),
         "unknown_category": WithholdingReason(
             meaning="a category that the population does not have",
             remedy=(
                 "check the spelling, or build the population from the rows that the explainer uses"
             ),
-            text_for_person="input",
+            person_text_key="input",
         ),
         "missing_value": WithholdingReason(
             meaning="a missing value where the population has none",
             remedy="give a value, or impute it before you ask",
-            text_for_person="input",
+            person_text_key="input",
         ),
         "invalid_value": WithholdingReason(
             meaning="a value that cannot be read, or is not a finite number",
             remedy="give one finite number, date or category",
-            text_for_person="input",
+            person_text_key="input",
         ),
         "outside_domain": WithholdingReason(
             meaning="a value outside the declared bounds",
             remedy="check the value, or the schema's `bounds`",
-            text_for_person="input",
+            person_text_key="input",
         ),
         "infeasible": WithholdingReason(
             meaning="no region with enough people was found",
             remedy="choose a smaller k, or take more rows",
-            text_for_person="privacy",
+            person_text_key="privacy",
         ),
         "no_actionable_answer": WithholdingReason(
             meaning="every answer would ask for a change that is excluded, or for too many changes",
@@ -85,44 +85,44 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
                 "look at which columns the schema or the call holds fixed, and how many changes"
                 " it permits; the model may accept changes that no entry of the catalogue has"
             ),
-            text_for_person="none_open",
+            person_text_key="none_open",
         ),
         "no_other_answer": WithholdingReason(
             meaning="no other answer may go with those to the same query",
             remedy="ask for fewer answers",
-            text_for_person="no_more",
+            person_text_key="no_more",
         ),
         "pureness_below_floor": WithholdingReason(
             meaning="pureness is below the policy's floor",
             remedy="choose a lower `min_pureness`, a smaller k, or another counterfactual",
-            text_for_person="found_none",
+            person_text_key="found_none",
         ),
         "ncp_above_ceiling": WithholdingReason(
             meaning="information loss is above the policy's ceiling",
             remedy="choose a higher `max_ncp`, a smaller k, or a coarser description of the data",
-            text_for_person="privacy",
+            person_text_key="privacy",
         ),
         "l_diversity": WithholdingReason(
             meaning="too few distinct sensitive values among the people in the region",
             remedy="choose a smaller `l`",
-            text_for_person="privacy",
+            person_text_key="privacy",
         ),
         "t_closeness": WithholdingReason(
             meaning="sensitive values in the region differ too much from the population",
             remedy="choose a larger `t`",
-            text_for_person="privacy",
+            person_text_key="privacy",
         ),
         "verification_failed": WithholdingReason(
             meaning="the independent recount does not meet the policy",
             remedy="report it to the protector's author: this is a defect",
-            text_for_person="technical",
+            person_text_key="technical",
         ),
         "intersection": WithholdingReason(
             meaning=(
                 "with what was released before for this record, fewer than k people would be left"
             ),
             remedy="keep policy, population and model as they were",
-            text_for_person="privacy",
+            person_text_key="privacy",
             is_by_ledger=True,
         ),
         "too_few_remain": WithholdingReason(
@@ -131,7 +131,7 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
                 " remain"
             ),
             remedy="nothing can be done: they left, or another k is asked for",
-            text_for_person="privacy",
+            person_text_key="privacy",
             is_by_ledger=True,
         ),
         "too_few_new": WithholdingReason(
@@ -140,33 +140,33 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
                 " group are"
             ),
             remedy="publish again when more people have joined, or use shared values",
-            text_for_person="privacy",
+            person_text_key="privacy",
             is_by_ledger=True,
         ),
         "ledger_failed": WithholdingReason(
             meaning="the ledger of releases failed",
             remedy="look into the log `cfk_plugin`, and run `cfk ledger verify`",
-            text_for_person="technical",
+            person_text_key="technical",
         ),
         "not_recorded": WithholdingReason(
             meaning="no record of it can be kept",
             remedy="make room on the disk, and run `cfk spool flush`",
-            text_for_person="technical",
+            person_text_key="technical",
         ),
         "protector_failed": WithholdingReason(
             meaning="the protector failed",
             remedy="look into the log `cfk_plugin`, which names the class of the error",
-            text_for_person="technical",
+            person_text_key="technical",
         ),
         "model_failed": WithholdingReason(
             meaning="the model failed",
             remedy="call the model on the counterfactuals yourself",
-            text_for_person="technical",
+            person_text_key="technical",
         ),
         "explainer_failed": WithholdingReason(
             meaning="the explainer failed",
             remedy="call the explainer on the queries yourself",
-            text_for_person="technical",
+            person_text_key="technical",
         ),
     }
 )
@@ -184,8 +184,8 @@ class Withheld:
     """An explanation that is withheld.
 
     It is not a dataclass, because `asdict`, web frameworks and printers write every field of one,
-    and `refused_k` is for the data holder only. Explanations are equal if they agree in everything
-    else.
+    and `refused_k` is for the data holder only. Two withheld explanations are equal if they agree
+    in everything else.
 
     Attributes
     ----------
@@ -262,7 +262,7 @@ class Withheld:
         """Return the text as a message without changes."""
         language = _PLAIN_WORDING.language if wording is None else wording.language
         columns = f": {', '.join(self.columns)}" if self.columns else ""
-        frame = REASONS[self.reason].text_for_person
+        frame = REASONS[self.reason].person_text_key
         return Message(language.frame("withheld", frame, columns=columns), ())
 
     def text_for_operator(self) -> str:

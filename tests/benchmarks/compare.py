@@ -44,7 +44,7 @@ def task_for(table: Case, policy: PrivacyPolicy) -> tuple[ProtectionRequest, Lab
     # the paper's method needs them; known before the clock starts
     rows.labels(np.arange(population.n_rows))
     encoded = encode(table.counterfactuals, population.encoder)
-    judge = DesiredOutcome.of(table.desired).test_for(None, model(encoded.frame))
+    judge = DesiredOutcome.of(table.desired).test_for(model(encoded.frame))
     combination_outcomes = CombinationOutcomes(judge, rows, encoded.frame)
     model.calls, model.rows, model.seconds = 0, 0, 0.0
     return ProtectionRequest(

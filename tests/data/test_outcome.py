@@ -74,7 +74,7 @@ def must_not_ask() -> Labels:
 
 
 def test_a_named_outcome_needs_no_labels_of_factuals() -> None:
-    MID.require_common(InputError("depends on the factual"))
+    MID.require_same_for_all(InputError("depends on the factual"))
     assert MID.labels_if_needed(must_not_ask) is None
     is_met = MID.is_met_already(len(LABELS), lambda: LABELS)
     assert is_met.tolist() == [False, True, False, True]
@@ -82,7 +82,7 @@ def test_a_named_outcome_needs_no_labels_of_factuals() -> None:
 
 def test_no_query_has_the_opposite_already() -> None:
     with pytest.raises(InputError, match="depends on the factual"):
-        OPPOSITE.require_common(InputError("depends on the factual"))
+        OPPOSITE.require_same_for_all(InputError("depends on the factual"))
     assert OPPOSITE.labels_if_needed(lambda: LABELS) is LABELS
     assert OPPOSITE.is_met_already(3, must_not_ask).tolist() == [False, False, False]
 

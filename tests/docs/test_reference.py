@@ -206,7 +206,7 @@ def test_every_error_and_reason_is_listed() -> None:
     withheld = (DOCS / "how-to" / "why-was-this-withheld.md").read_text(encoding="utf-8")
     assert listed(page("errors.md")) == sorted(raised)
     assert listed(withheld) == sorted(REASONS)
-    for text in (reason.text_for_person for reason in REASONS.values()):
+    for text in (reason.person_text_key for reason in REASONS.values()):
         sentence = ENGLISH["withheld"][text].partition("{")[0]
         assert sentence.removesuffix(".") in " ".join(withheld.split()), text
 

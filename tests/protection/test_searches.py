@@ -33,7 +33,7 @@ def task_for(
     labels = LabelModel(model, population.schema.features)
     frame = rows[list(population.schema.features)].reset_index(drop=True)
     combination_outcomes = CombinationOutcomes(
-        DesiredOutcome.of(True).test_for(None, np.ones(len(frame))),
+        DesiredOutcome.of(True).test_for(np.ones(len(frame))),
         TrainingLabels(labels, population),
         frame,
     )

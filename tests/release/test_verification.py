@@ -103,7 +103,7 @@ def verdicts(
         verifier.cell_budget, verifier.samples = limits
     labels = LabelModel(predict, population.schema.features)
     frame = frame[list(population.schema.features)].reset_index(drop=True)
-    judge = DesiredOutcome.of(1).test_for(None, np.ones(len(frame)))
+    judge = DesiredOutcome.of(1).test_for(np.ones(len(frame)))
     combination_outcomes = CombinationOutcomes(judge, TrainingLabels(labels, population), frame)
     asked = [p if isinstance(p, Proposal) else Proposal(p) for p in proposals]
     return verifier.verify(

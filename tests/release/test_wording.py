@@ -103,7 +103,7 @@ def test_withheld_entries_have_a_text_for_customers_and_one_for_operators() -> N
 
 
 def test_every_reason_has_both_texts_in_every_language() -> None:
-    names = {reason.text_for_person for reason in REASONS.values()}
+    names = {reason.person_text_key for reason in REASONS.values()}
     for language in shipped_languages():
         assert names <= set(Language.of(language).sections["withheld"])
     for code, reason in REASONS.items():

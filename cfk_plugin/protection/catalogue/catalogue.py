@@ -355,7 +355,7 @@ class Catalogue(HostOnly):
     @cached_property
     def _is_outcome(self) -> OutcomeTest:
         """Returns a mask of shape (n,): True where label i is the outcome of entry ``entry[i]``."""
-        return self.goal.test_for(None, self.labels)
+        return self.goal.test_for(self.labels)
 
     def have_outcome(self, rows_at: Callable[[Ints], pd.DataFrame], entry: Ints) -> Mask:
         """Return a mask of shape (n,): True where row i has the outcome of entry ``entry[i]``.

@@ -416,7 +416,7 @@ class _Trial(HostOnly):
         n_cells = members.n_cells[group]
         counts = np.zeros(len(rows), dtype=np.int64)
         offered = self.candidates.values.frame(population)
-        is_desired = goal.test_for(None, model.labels(rows))
+        is_desired = goal.test_for(model.labels(rows))
         is_own = (private_codes(population, rows) == self.candidates.values.codes).all(axis=1)
         for candidates in calls_of(n_cells):
             n_asked = n_cells[candidates]
@@ -444,7 +444,7 @@ class _Trial(HostOnly):
         """
         population = self.partition.population
         n_candidates = len(self.candidates.rows)
-        is_desired = goal.test_for(None, model.labels(self.candidates.rows))
+        is_desired = goal.test_for(model.labels(self.candidates.rows))
         offered = self.candidates.values.frame(population)
         sizes = [self._combinations(i).size for i in range(n_candidates)]
         share = np.zeros(n_candidates)
