@@ -463,7 +463,7 @@ class RegionChecks(HostOnly):
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong with the regions, one after the other, and then with the answers."""
-        released, unreadable = read(self.content, self.population, self.policy)
+        released_regions, unreadable = read(self.content, self.population, self.policy)
         yield from unreadable
         rerun = self._rerun()
         if rerun is not None and self.is_catalogue:
@@ -472,46 +472,48 @@ class RegionChecks(HostOnly):
         known_outcomes = self._known_outcomes()
         floor = floor_of(self.content)
         impure: list[Released] = []  # by the model
-        outcomes_of_regions: Iterable[ModelOutcomes | None] = repeat(None, len(released))
+        outcomes_of_regions: Iterable[ModelOutcomes | None] = repeat(None, len(released_regions))
         if self.judge is not None:
-            outcomes_of_regions = self.judge.outcomes_of(released)
-        for found, outcomes in zip(released, outcomes_of_regions, strict=True):
-            region = self._counted(found, known_methods)
+            outcomes_of_regions = self.judge.outcomes_of(released_regions)
+        for released_region, outcomes in zip(released_regions, outcomes_of_regions, strict=True):
+            region = self._counted(released_region, known_methods)
             self.report.counts.append(region.n_people)
             for check in CHECKS_AGAINST_PEOPLE:
                 yield from check(region)
-            yield from _wrong_outcome(found, known_outcomes, has_model=self.judge is not None)
+            yield from _wrong_outcome(
+                released_region, known_outcomes, has_model=self.judge is not None
+            )
             if self.judge is not None and outcomes is not None:
                 yield from self._wrong_for_model(region, outcomes, self.judge)
                 if outcomes.share < floor:
-                    impure.append(found)
+                    impure.append(released_region)
             if rerun is not None and not self.is_catalogue:
-                yield from rerun.wrong_region(found)
+                yield from rerun.wrong_region(released_region)
         if self.judge is not None:
-            self.report.still_true = self._still_true(released, impure, self.judge)
+            self.report.still_true = self._still_true(released_regions, impure, self.judge)
         yield from _not_true(self.report.still_true, self.policy)
         if not self.population.has_key:
             self.report.unchecked.append(
                 "that this is the population of the certificates (set CFK_KEY)"
             )
 
-    def _counted(self, released: Released, known_methods: set[str]) -> CheckedRegion:
+    def _counted(self, released_region: Released, known_methods: set[str]) -> CheckedRegion:
         """Count the people inside a region and its information loss."""
         population = self.population
-        certificate = released.entry["certificate"]
+        certificate = released_region.entry["certificate"]
         is_same_population = (
             population.has_key and certificate["population"] == population.fingerprint
         )
         return CheckedRegion(
-            released=released,
+            released=released_region,
             population=population,
             policy=self.policy,
             requested_k=self.requested_k,
             is_same_population=is_same_population,
             is_of_today=self.is_catalogue or is_same_population,
             is_known_method=certificate["method"] in known_methods,
-            n_people=population.people(released.rows),
-            ncp=ncp(released.region, population),
+            n_people=population.people(released_region.rows),
+            ncp=ncp(released_region.region, population),
         )
 
     def _known_outcomes(self) -> set[str]:
@@ -571,12 +573,12 @@ class RegionChecks(HostOnly):
             yield from judge.too_few_eligible(region, outcomes)
 
     def _still_true(
-        self, released: Sequence[Released], impure: Sequence[Released], judge: Judge
+        self, released_regions: Sequence[Released], impure: Sequence[Released], judge: Judge
     ) -> StillTrue | None:
         """Count the answers that are true for the model; None where that cannot be."""
         if self.is_catalogue:
-            return judge.true_entries(released, impure, self.policy)
-        return judge.true_answers(released, self.queries, self.policy, self.report)
+            return judge.true_entries(released_regions, impure, self.policy)
+        return judge.true_answers(released_regions, self.queries, self.policy, self.report)
 
 
 def _known_methods() -> set[str]:
@@ -586,21 +588,23 @@ def _known_methods() -> set[str]:
 
 
 def _wrong_outcome(
-    found: Released, known_outcomes: set[str], *, has_model: bool
+    released_region: Released, known_outcomes: set[str], *, has_model: bool
 ) -> Iterator[Finding]:
     """Yield an outcome that is missing or not known: an unknown text or number could be
     anything.
     """
-    outcome = found.entry["outcome"]
+    outcome = released_region.entry["outcome"]
     if outcome is None:
         yield Finding(
-            found.where,
+            released_region.where,
             "does not name its outcome: a function that is not in the file decided",
             fails=False,
         )
         return
     not_known = Finding(
-        found.where, "names an outcome that nothing tells; give --desired or --model", fails=False
+        released_region.where,
+        "names an outcome that nothing tells; give --desired or --model",
+        fails=False,
     )
     if "low" in outcome:  # a range of numbers
         if not has_model and str(Outcome.of(outcome)) not in known_outcomes:
@@ -617,33 +621,36 @@ def _wrong_outcome(
     if not known_outcomes:
         yield not_known
     elif not {to_text(label) for label in labels} <= known_outcomes:
-        yield Finding(found.where, "names an outcome that is none")
+        yield Finding(released_region.where, "names an outcome that is none")
 
 
 # --- diversity ------------------------------------------------------------------------------------
 
 
 def undiverse(
-    found: Released, population: Population, policy: PrivacyPolicy, rows: NDArray[np.int64]
+    released_region: Released,
+    population: Population,
+    policy: PrivacyPolicy,
+    rows: NDArray[np.int64],
 ) -> Iterator[Finding]:
     """Yield which of the policy's rules on private values are broken among the people of some
     rows.
     """
     figures = SensitiveFigures.of(population, rows)
     if policy.l is not None and figures.diversity is not None and figures.diversity < policy.l:
-        yield Finding(found.where, "fewer than l sensitive values")
+        yield Finding(released_region.where, "fewer than l sensitive values")
     if (
         policy.t is not None
         and figures.closeness is not None
         and figures.closeness > policy.t + NEAR
     ):
-        yield Finding(found.where, "sensitive values are farther than t from everybody's")
+        yield Finding(released_region.where, "sensitive values are farther than t from everybody's")
     if policy.alpha is not None and len(rows) > 0:
-        yield from _homogeneous(found, population, policy.alpha, rows)
+        yield from _homogeneous(released_region, population, policy.alpha, rows)
 
 
 def _homogeneous(
-    found: Released, population: Population, alpha: float, rows: NDArray[np.int64]
+    released_region: Released, population: Population, alpha: float, rows: NDArray[np.int64]
 ) -> Iterator[Finding]:
     """Yield the private attributes whose released value a larger share of people has than alpha.
 
@@ -652,26 +659,27 @@ def _homogeneous(
     values = PrivateValues(population)
     n_people = population.people(rows)
     for j, name in enumerate(population.schema.private):
-        if name not in found.entry["released"]:
+        if name not in released_region.entry["released"]:
             continue
-        span = _span(found, name)
+        span = _span(released_region, name)
         domain = population.domains[name]
-        if name in found.exact and domain.attribute.kind == "numeric":
-            _, numbers = domain.encode_values([found.exact[name]])
+        if name in released_region.exact and domain.attribute.kind == "numeric":
+            _, numbers = domain.encode_values([released_region.exact[name]])
             span = values.close(j, span[0], float(numbers[0]))
         share = values.people(j, span, rows) / n_people
         share_everywhere = values.people(j, span) / population.n_people
         if share > alpha and share > MIN_LIFT * share_everywhere:
             yield Finding(
-                found.where, f"more people share what is released of {name} than alpha allows"
+                released_region.where,
+                f"more people share what is released of {name} than alpha allows",
             )
 
 
-def _span(found: Released, name: str) -> tuple[int, int]:
+def _span(released_region: Released, name: str) -> tuple[int, int]:
     """Return the range of codes that a private attribute is released as; empty for a number that no
     row has.
     """
-    axis = found.axes[name]
+    axis = released_region.axes[name]
     if len(axis) == 0 or axis[0] < 0:
         return (0, 0)
     return (int(axis[0]), int(axis[-1]) + 1)
@@ -687,45 +695,47 @@ class AxisSize(NamedTuple):
     most: int  # with a number that no row has
 
 
-def _axis_sizes(found: Released, population: Population) -> list[AxisSize]:
+def _axis_sizes(released_region: Released, population: Population) -> list[AxisSize]:
     """Return how many values each attribute stands for.
 
     A counterfactual may have a number that is in no row, and which was counted as one more value.
     """
     n_values = {
         name: int(population.domains[name].inside(part).sum())
-        for name, part in found.region.items()
+        for name, part in released_region.region.items()
     }
-    if len(found.exact) < len(population.schema.private):
-        n_values |= {name: len(axis) for name, axis in found.axes.items()}
-    promise = promise_of(found.entry["certificate"]["guarantee"])
+    if len(released_region.exact) < len(population.schema.private):
+        n_values |= {name: len(axis) for name, axis in released_region.axes.items()}
+    promise = promise_of(released_region.entry["certificate"]["guarantee"])
     sizes = []
     for name, n in n_values.items():
         is_numeric = population.domains[name].attribute.kind == "numeric"
-        may_be_new = promise.releases_counterfactuals and is_numeric and name not in found.exact
+        may_be_new = (
+            promise.releases_counterfactuals and is_numeric and name not in released_region.exact
+        )
         sizes.append(AxisSize(n, n + may_be_new))
     return sizes
 
 
-def _possible_sizes(found: Released, population: Population) -> set[int]:
+def _possible_sizes(released_region: Released, population: Population) -> set[int]:
     """Return how many combinations may have been counted; `CELLS` + 1 stands for any larger
     number.
     """
     possible = {1}
-    for axis in _axis_sizes(found, population):
+    for axis in _axis_sizes(released_region, population):
         products = {size * axis.in_table for size in possible}
         products |= {size * axis.most for size in possible}
         possible = {min(product, CELLS + 1) for product in products}
     return possible
 
 
-def _may_be_pureness(found: Released, population: Population) -> bool:
+def _may_be_pureness(released_region: Released, population: Population) -> bool:
     """Return True if the certificate's pureness is a share of as many combinations as there may be,
     and its interval is that of a sample.
     """
-    certificate = found.entry["certificate"]
+    certificate = released_region.entry["certificate"]
     pureness = certificate["pureness"]
-    possible = _possible_sizes(found, population)
+    possible = _possible_sizes(released_region, population)
     if certificate["exact"]:
         return any(0 < size <= CELLS and _is_share_of(pureness, size) for size in possible)
     if max(possible) <= CELLS or not _is_share_of(pureness, SAMPLES):
@@ -753,14 +763,14 @@ class CombinationTally(NamedTuple):
         most = self.n_desired + max(size - self.n_asked, 0)
         return is_whole and self.n_desired <= round(n_stated) <= most
 
-    def may_be_within(self, low: float, high: float, known: float) -> bool:
+    def may_be_within(self, low: float, high: float, known_share: float) -> bool:
         """Return True if a sample with this tally fits the interval of another one.
 
-        `known` is the least share of combinations that the sample is drawn from. Any of the others,
-        with numbers that no row has, may be desired.
+        The sample is drawn from at least `known_share` of the combinations. Any of the others, with
+        numbers that no row has, may be desired.
         """
         own_low, own_high = clopper_pearson(self.n_desired, self.n_asked)
-        return bool(own_low * known <= high and low <= 1 - (1 - own_high) * known)
+        return bool(own_low * known_share <= high and low <= 1 - (1 - own_high) * known_share)
 
 
 class ModelOutcomes(NamedTuple):
@@ -817,136 +827,149 @@ class Judge:
         features = list(self.population.schema.features)
         return self.labels(self.population.frame[features]).astype(object)
 
-    def outcomes_of(self, released: Sequence[Released]) -> Iterator[ModelOutcomes]:
+    def outcomes_of(self, released_regions: Sequence[Released]) -> Iterator[ModelOutcomes]:
         """Ask about a few regions at a time: their combinations, and their people with the released
         values.
         """
-        for start in range(0, len(released), _AT_ONCE):
-            yield from self._outcomes_at_once(released[start : start + _AT_ONCE])
+        for start in range(0, len(released_regions), _AT_ONCE):
+            yield from self._outcomes_at_once(released_regions[start : start + _AT_ONCE])
 
-    def _outcomes_at_once(self, released: Sequence[Released]) -> Iterator[ModelOutcomes]:
+    def _outcomes_at_once(self, released_regions: Sequence[Released]) -> Iterator[ModelOutcomes]:
         """Ask about some regions in one call."""
         population = self.population
-        grids = [self._grid(found) for found in released]
-        codes: list[
-            NDArray[np.int32]
-        ] = []  # of region i at 2 i (combinations) and 2 i + 1 (people)
-        for found, grid in zip(released, grids, strict=True):
-            codes.append(self._with_released_values(found, grid.drawn(CELLS, SAMPLES)))
-            codes.append(self._with_released_values(found, self._cells_of_people(found)))
+        grids = [self._grid(released_region) for released_region in released_regions]
+        # Of region i at 2 i (combinations) and 2 i + 1 (people).
+        codes: list[NDArray[np.int32]] = []
+        for released_region, grid in zip(released_regions, grids, strict=True):
+            codes.append(self._with_released_values(released_region, grid.drawn(CELLS, SAMPLES)))
+            cells_of_people = self._cells_of_people(released_region)
+            codes.append(self._with_released_values(released_region, cells_of_people))
         lengths = np.array([len(combinations) for combinations in codes])
         # Values that no combination has are any person's.
         person = {
             str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()
         }
-        values = [{**person, **found.exact} for found in released]
+        values = [{**person, **released_region.exact} for released_region in released_regions]
         table = population.conform(pd.DataFrame(values, dtype=object).infer_objects())
         region_of_row = np.repeat(np.arange(len(codes)) // 2, lengths)
         rows = rows_for_cells(population.encoder, table, region_of_row, np.concatenate(codes))
         labels = np.split(self.labels(rows).astype(object), np.cumsum(lengths)[:-1])
-        for i, found in enumerate(released):
+        for i, released_region in enumerate(released_regions):
             yield ModelOutcomes(
                 n_combinations=grids[i].size,
-                is_desired=self._may_be_desired(found, labels[2 * i]),
-                is_consistent=self._may_be_desired(found, labels[2 * i + 1]),
+                is_desired=self._may_be_desired(released_region, labels[2 * i]),
+                is_consistent=self._may_be_desired(released_region, labels[2 * i + 1]),
             )
 
-    def _has_all_private(self, found: Released) -> bool:
+    def _has_all_private(self, released_region: Released) -> bool:
         """Return True if all private values are released as they are."""
-        return len(found.exact) == len(self.population.schema.private)
+        return len(released_region.exact) == len(self.population.schema.private)
 
-    def _grid(self, found: Released) -> Grid:
+    def _grid(self, released_region: Released) -> Grid:
         """Return the combinations of a region and, where some are not exact, of private values."""
         private: list[NDArray[np.int32]] = []
-        if not self._has_all_private(found):
-            private = [found.axes[name] for name in self.population.schema.private]
-        return Grid.of(found.region, self.population, [0] * len(found.region), private)
+        if not self._has_all_private(released_region):
+            private = [released_region.axes[name] for name in self.population.schema.private]
+        return Grid.of(
+            released_region.region, self.population, [0] * len(released_region.region), private
+        )
 
-    def _cells_of_people(self, found: Released) -> NDArray[np.int32]:
+    def _cells_of_people(self, released_region: Released) -> NDArray[np.int32]:
         """Return the combination of each row inside; none if private values are not exact."""
-        rows = found.rows if self._has_all_private(found) else found.rows[:0]
+        rows = released_region.rows
+        if not self._has_all_private(released_region):
+            rows = rows[:0]
         return self.population.cells[self.population.cell_of(rows)]
 
-    def _with_released_values(self, found: Released, cells: NDArray[np.int32]) -> NDArray[np.int32]:
+    def _with_released_values(
+        self, released_region: Released, cells: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
         """Return n combinations with the released private values, shape (n, n_features).
 
         The code ``size`` stands for the explanation's own value.
         """
-        n_quasi_identifiers = len(found.region)
+        n_quasi_identifiers = len(released_region.region)
         private = self.population.schema.private
         whole = np.empty((len(cells), n_quasi_identifiers + len(private)), dtype=np.int32)
         whole[:, : cells.shape[1]] = cells
         for j, name in enumerate(private):
-            if name in found.exact:
-                code = int(found.axes[name][0])
+            if name in released_region.exact:
+                code = int(released_region.axes[name][0])
                 if code < 0:
                     code = self.population.domains[name].size
                 whole[:, n_quasi_identifiers + j] = code
         return whole
 
-    def wrong_pureness(self, found: Released, outcomes: ModelOutcomes) -> Iterator[Finding]:
+    def wrong_pureness(
+        self, released_region: Released, outcomes: ModelOutcomes
+    ) -> Iterator[Finding]:
         """Yield an outcome other than desired, or a pureness that the model's outcomes
         contradict.
         """
-        if self._has_another_outcome(found):
-            yield Finding(found.where, "is about another outcome than --desired names")
-        elif found.entry["certificate"]["exact"] and outcomes.n_combinations <= CELLS:
-            if not self._may_be_counted(found, outcomes):
-                yield Finding(found.where, "pureness is not what the model says")
-        elif not self._may_be_estimated(found, outcomes):
-            yield Finding(found.where, "pureness is not what the model says of other combinations")
+        if self._has_another_outcome(released_region):
+            yield Finding(released_region.where, "is about another outcome than --desired names")
+        elif released_region.entry["certificate"]["exact"] and outcomes.n_combinations <= CELLS:
+            if not self._may_be_counted(released_region, outcomes):
+                yield Finding(released_region.where, "pureness is not what the model says")
+        elif not self._may_be_estimated(released_region, outcomes):
+            yield Finding(
+                released_region.where, "pureness is not what the model says of other combinations"
+            )
 
-    def _has_another_outcome(self, found: Released) -> bool:
+    def _has_another_outcome(self, released_region: Released) -> bool:
         common_outcome = DesiredOutcome.of(self.desired).common_outcome
-        if common_outcome is None or found.entry["outcome"] is None:
+        if common_outcome is None or released_region.entry["outcome"] is None:
             return False
-        return bool(found.entry["outcome"] != common_outcome.to_dict())
+        return bool(released_region.entry["outcome"] != common_outcome.to_dict())
 
-    def _may_be_counted(self, found: Released, outcomes: ModelOutcomes) -> bool:
+    def _may_be_counted(self, released_region: Released, outcomes: ModelOutcomes) -> bool:
         """Return True if the pureness fits what the model says of all combinations."""
-        pureness = found.entry["certificate"]["pureness"]
-        sizes = [n for n in _possible_sizes(found, self.population) if n <= CELLS]
+        pureness = released_region.entry["certificate"]["pureness"]
+        sizes = [n for n in _possible_sizes(released_region, self.population) if n <= CELLS]
         return any(
             any(tally.may_be_share(pureness, size) for size in sizes) for tally in outcomes.tallies
         )
 
-    def _may_be_estimated(self, found: Released, outcomes: ModelOutcomes) -> bool:
+    def _may_be_estimated(self, released_region: Released, outcomes: ModelOutcomes) -> bool:
         """Return True if the interval of the pureness fits that of the combinations asked about."""
-        certificate = found.entry["certificate"]
+        certificate = released_region.entry["certificate"]
         low = certificate["pureness_low"]
         high = certificate["pureness_high"]
-        most = prod(axis.most for axis in _axis_sizes(found, self.population))
-        known = outcomes.n_combinations / most
-        return any(tally.may_be_within(low, high, known) for tally in outcomes.tallies)
+        sizes = _axis_sizes(released_region, self.population)
+        most_combinations = prod(axis.most for axis in sizes)
+        known_share = outcomes.n_combinations / most_combinations
+        return any(tally.may_be_within(low, high, known_share) for tally in outcomes.tallies)
 
     def too_few_eligible(self, region: CheckedRegion, outcomes: ModelOutcomes) -> Iterator[Finding]:
         """Yield where fewer than k inside have the outcome, or get it with the released private
         values.
         """
-        found = region.released
-        masks_of_count = {
-            "have the outcome": self._may_be_desired(found, self.row_labels[found.rows])
-        }
-        if self._has_all_private(found):
+        released_region = region.released
+        labels = self.row_labels[released_region.rows]
+        masks_of_count = {"have the outcome": self._may_be_desired(released_region, labels)}
+        if self._has_all_private(released_region):
             masks_of_count["get the outcome with the private values that are released"] = (
                 outcomes.is_consistent
             )
         for count, masks in masks_of_count.items():
-            n_people = max((self.population.people(found.rows[mask]) for mask in masks), default=0)
+            n_people = max(
+                (self.population.people(released_region.rows[mask]) for mask in masks), default=0
+            )
             if n_people < region.required_k:
                 yield Finding(
-                    found.where, f"{n_people} people {count}, fewer than {region.required_k}"
+                    released_region.where,
+                    f"{n_people} people {count}, fewer than {region.required_k}",
                 )
 
     def true_entries(
-        self, found: Sequence[Released], impure: Sequence[Released], policy: Policy
+        self, released_regions: Sequence[Released], impure: Sequence[Released], policy: Policy
     ) -> StillTrue:
         """Count the entries of a catalogue that are true for the model: all that are not impure."""
-        return counted_true(answers_in_file(found), answers_in_file(impure), policy)
+        return counted_true(answers_in_file(released_regions), answers_in_file(impure), policy)
 
     def true_answers(
         self,
-        found: Sequence[Released],
+        released_regions: Sequence[Released],
         queries: pd.DataFrame | None,
         policy: Policy,
         report: Recount,
@@ -955,7 +978,7 @@ class Judge:
         if queries is None:
             report.unchecked.append("that answers are true for the model (--queries)")
             return None
-        answers = answers_in_file(found)
+        answers = answers_in_file(released_regions)
         new_model = self._new_model(answers, report)
         if new_model is None:
             return None
@@ -992,14 +1015,16 @@ class Judge:
             report.unchecked.append("that answers are true for the model, which lacks an outcome")
             return None
 
-    def _may_be_desired(self, found: Released, labels: NDArray[Any]) -> list[NDArray[np.bool_]]:
+    def _may_be_desired(
+        self, released_region: Released, labels: NDArray[Any]
+    ) -> list[NDArray[np.bool_]]:
         """Return which of n labels are desired, shape (n,).
 
         Where the file does not name the outcome, return a mask for each that it may be.
         """
-        if found.entry["outcome"] is None:
+        if released_region.entry["outcome"] is None:
             return DesiredOutcome.of(self.desired).possible_masks(labels)
-        outcome = Outcome.of(found.entry["outcome"])
+        outcome = Outcome.of(released_region.entry["outcome"])
         if outcome.is_other:
             return [labels != outcome.label]
         return [DesiredOutcome.of(outcome.desired).is_met(labels)]
@@ -1046,23 +1071,28 @@ class Rerun:
             book_on_record(judge.ledger, anonymizer.policy_, anonymizer.goal_, outcomes)
         )
 
-    def wrong_region(self, found: Released) -> Iterator[Finding]:
+    def wrong_region(self, released_region: Released) -> Iterator[Finding]:
         """Yield why a region is not one of the guarantee's."""
-        groups = self._groups.get(_region_text(found.region, self._population))
+        groups = self._groups.get(_region_text(released_region.region, self._population))
         if groups is None:
-            yield Finding(found.where, "no group of the guarantee has its region")
+            yield Finding(released_region.where, "no group of the guarantee has its region")
             return
-        if found.entry["certificate"]["margin"] != self._margin:
-            yield Finding(found.where, "margin is not that of the catalogue")
+        if released_region.entry["certificate"]["margin"] != self._margin:
+            yield Finding(released_region.where, "margin is not that of the catalogue")
         mapped = self._partition.rows_mapped_to(self._partition.regions[groups[0]])
         n_people = self._population.people(mapped)
         if n_people < self._policy.k:
-            yield Finding(found.where, f"{n_people} people are mapped to its region, fewer than k")
-        yield from undiverse(found, self._population, self._policy, mapped)
-        has_fixed_values = promise_of(self._policy.guarantee).fixes_private_values
-        if has_fixed_values and not any(self._may_be_released(found, group) for group in groups):
             yield Finding(
-                found.where, "its region with these private values is no entry of the catalogue"
+                released_region.where, f"{n_people} people are mapped to its region, fewer than k"
+            )
+        yield from undiverse(released_region, self._population, self._policy, mapped)
+        has_fixed_values = promise_of(self._policy.guarantee).fixes_private_values
+        if has_fixed_values and not any(
+            self._may_be_released(released_region, group) for group in groups
+        ):
+            yield Finding(
+                released_region.where,
+                "its region with these private values is no entry of the catalogue",
             )
 
     def wrong_publication(self, content: Mapping[str, Any], report: Recount) -> Iterator[Finding]:
@@ -1102,18 +1132,18 @@ class Rerun:
         self, entries: Sequence[Mapping[str, Any]], expected: Sequence[str]
     ) -> Iterator[Finding]:
         """Yield the entries that the catalogue lacks, has once only, or certifies differently."""
-        seen = set[str]()
+        earlier_answers = set[str]()
         for i, entry in enumerate(entries):
-            where = f"explanation {i}"
+            place = f"explanation {i}"
             answer = _text_of(entry, certified=False)
             if answer not in self._certificates:
-                yield Finding(where, "is no entry of the catalogue")
-            elif answer in seen:
-                yield Finding(where, "is an entry that the file has twice")
+                yield Finding(place, "is no entry of the catalogue")
+            elif answer in earlier_answers:
+                yield Finding(place, "is an entry that the file has twice")
             elif _text_of(entry) not in expected:
                 names = _differing(entry["certificate"], self._certificates[answer])
-                yield Finding(where, f"{', '.join(names)}: not as in the catalogue")
-            seen.add(answer)
+                yield Finding(place, f"{', '.join(names)}: not as in the catalogue")
+            earlier_answers.add(answer)
 
     def _n_missing(self, content: Mapping[str, Any]) -> int:
         """Return how many entries a file lacks; a short catalogue lacks them on purpose."""
@@ -1151,16 +1181,16 @@ class Rerun:
         """The certificate of each entry that was to be published, by the rest of it as text."""
         return {_text_of(entry, certified=False): entry["certificate"] for entry in self._published}
 
-    def _may_be_released(self, found: Released, group: int) -> bool:
+    def _may_be_released(self, released_region: Released, group: int) -> bool:
         """Return True if an entry of a group has these private values, or may have been moved to
         them.
         """
-        if _private_text(found.entry, self._population) in self._private_values_of(group):
+        if _private_text(released_region.entry, self._population) in self._private_values_of(group):
             return True
         catalogue = self._pipeline.guarantee.catalogue
         if catalogue is None or not self._policy.moves_towards_query:
             return False
-        return catalogue.may_have_moved_to(found.exact, group)
+        return catalogue.may_have_moved_to(released_region.exact, group)
 
     def _private_values_of(self, group: int) -> list[str]:
         """Return the private values, as text, that the catalogue releases with the region of a
@@ -1193,13 +1223,13 @@ _NOT_OF_AN_ENTRY = ("policy_hash", "population")
 
 def _text_of(entry: Mapping[str, Any], *, certified: bool = True) -> str:
     """Write an entry as text that is the same only if all of its values are, to the last digit."""
-    said = {name: entry[name] for name in entry if name not in ("query", "certificate")}
+    fields = {name: entry[name] for name in entry if name not in ("query", "certificate")}
     if certified and "certificate" in entry:
         certificate = entry["certificate"]
-        said["certificate"] = {
+        fields["certificate"] = {
             name: certificate[name] for name in certificate if name not in _NOT_OF_AN_ENTRY
         }
-    return json.dumps(said, sort_keys=True)
+    return json.dumps(fields, sort_keys=True)
 
 
 def _differing(certificate: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:

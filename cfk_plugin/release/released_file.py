@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from cfk_plugin.data.population import Population
 
-# name their columns
-_OF_DETECTION = ("unknown_category", "missing_value", "invalid_value", "outside_domain")
+# Reasons that name the columns they are about.
+_DETECTION_REASONS = ("unknown_category", "missing_value", "invalid_value", "outside_domain")
 # Reasons that occur only under a policy with this setting.
-_NEEDS = {
+_SETTING_OF_REASON = {
     "ncp_above_ceiling": "max_ncp",
     "l_diversity": "l",
     "t_closeness": "t",
@@ -68,8 +68,10 @@ def require_version(content: Mapping[str, Any]) -> None:
 def unfit(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
     """Compare a file with the JSON Schema; `columns` may be named."""
     form = f"explanations-{SCHEMA_VERSION}"
-    found = {Finding(_place(fault.path), fault.problem) for fault in faults(content, form, columns)}
-    return sorted(found, key=lambda finding: (finding.where, finding.problem))
+    findings = {
+        Finding(_place(fault.path), fault.problem) for fault in faults(content, form, columns)
+    }
+    return sorted(findings, key=lambda finding: (finding.where, finding.problem))
 
 
 def _place(path: Sequence[int | str]) -> str:
@@ -91,55 +93,54 @@ def policy_of(content: Mapping[str, Any]) -> Policy | None:
 
 def floor_of(content: Mapping[str, Any]) -> float:
     """Return the pureness below which no region was released."""
-    found: float = content.get("least_pureness", 0.0)
-    return found
+    floor: float = content.get("least_pureness", 0.0)
+    return floor
 
 
 def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding]:
     """Yield contradictions in a file of the right form that show without a population."""
-    yield from _of_numbering(content)
+    yield from _wrong_numbering(content)
     floor = floor_of(content)
     if "least_pureness" in content and floor != getattr(policy, "least_pureness", None):
         yield Finding("least_pureness", "is not the policy's")
     certificates = {}
     for i, entry in enumerate(content["explanations"]):
-        where = f"explanation {i}"
+        place = f"explanation {i}"
         if entry["status"] == "released":
-            certificates[where] = entry["certificate"]
+            certificates[place] = entry["certificate"]
             continue
-        if entry["columns"] and entry["reason"] not in _OF_DETECTION:
-            yield Finding(where, "names columns, which its reason never does")
-        setting = _NEEDS.get(entry["reason"])
+        if entry["columns"] and entry["reason"] not in _DETECTION_REASONS:
+            yield Finding(place, "names columns, which its reason never does")
+        setting = _SETTING_OF_REASON.get(entry["reason"])
         if setting is not None and getattr(policy, setting, None) is None:
-            yield Finding(where, f"its reason needs {setting} in the policy, which is not set")
+            yield Finding(place, f"its reason needs {setting} in the policy, which is not set")
     first: Mapping[str, Any] = next(iter(certificates.values()), {})
-    for name in first if isinstance(policy, PrototypePolicy) else ("population", "method"):
+    # Prototypes are of one fit.
+    is_of_prototypes = isinstance(policy, PrototypePolicy)
+    common_fields = tuple(first) if is_of_prototypes else ("population", "method")
+    for name in common_fields:
         if any(certificate[name] != first[name] for certificate in certificates.values()):
-            # prototypes are of one fit
             yield Finding(f"certificate.{name}", "is not the same everywhere")
-    for where, said in certificates.items():
-        wrong = (
-            _of_region(said, policy, floor)
-            if isinstance(policy, PrivacyPolicy)
-            else _of_prototype(said, policy)
-        )
+    for place, certificate in certificates.items():
+        problems = _problems_of_certificate(certificate, policy, floor)
         yield from (
-            Finding(f"{where}, certificate", problem) for problem, holds in wrong.items() if holds
+            Finding(f"{place}, certificate", problem)
+            for problem, has_problem in problems.items()
+            if has_problem
         )
 
 
-def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
-    asked = content["asked"]
-    found = [entry["query"] for entry in content["explanations"]]
-    queries = [each["query"] for each in asked]
+def _wrong_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
+    requests = content["asked"]
+    answered_queries = [entry["query"] for entry in content["explanations"]]
+    queries = [request["query"] for request in requests]
     if any(a >= b for a, b in pairwise(queries)):
         yield Finding("asked", "names a query twice, or not in order")
-    expected = sum(each["explanations"] for each in asked)
-    if expected != len(found):
-        yield Finding("explanations", f"are {len(found)}, and {expected} were asked for")
-    elif (
-        list(chain.from_iterable([each["query"]] * each["explanations"] for each in asked)) != found
-    ):
+    n_answered = len(answered_queries)
+    n_expected = sum(request["explanations"] for request in requests)
+    if n_expected != n_answered:
+        yield Finding("explanations", f"are {n_answered}, and {n_expected} were asked for")
+    elif answered_queries != _requested_queries(requests):
         yield Finding("explanations", "are for other queries, or in another order, than asked for")
     if queries != list(range(len(queries))):
         yield Finding(
@@ -149,63 +150,95 @@ def _of_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _of_region(said: Mapping[str, Any], policy: PrivacyPolicy, floor: float) -> dict[str, bool]:
+def _requested_queries(requests: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the query of each explanation that was asked for."""
+    return list(
+        chain.from_iterable([request["query"]] * request["explanations"] for request in requests)
+    )
+
+
+def _problems_of_certificate(
+    certificate: Mapping[str, Any], policy: Policy, floor: float
+) -> dict[str, bool]:
+    """Return what no certificate may state, each with whether this one does."""
+    if isinstance(policy, PrivacyPolicy):
+        return _problems_of_region_certificate(certificate, policy, floor)
+    return _problems_of_prototype_certificate(certificate, policy)
+
+
+def _problems_of_region_certificate(
+    certificate: Mapping[str, Any], policy: PrivacyPolicy, floor: float
+) -> dict[str, bool]:
     """Return what no certificate of a region may state, each with whether this one does."""
-    low, share, high = (said[name] for name in ("pureness_low", "pureness", "pureness_high"))
+    low, pureness, high = (
+        certificate[name] for name in ("pureness_low", "pureness", "pureness_high")
+    )
     promise = promise_of(policy.guarantee)
-    fixed = promise.has_fixed_regions  # then nothing was searched for or proved
-    searched = said["method"] != policy.guarantee or said["optimal"] or said["gap"] is not None
+    is_fixed = promise.has_fixed_regions  # then nothing was searched for or proved
+    has_search_result = (
+        certificate["method"] != policy.guarantee
+        or certificate["optimal"]
+        or certificate["gap"] is not None
+    )
     return {
         "policy_hash is not the SHA-256 of the policy in the file": (
-            said["policy_hash"] != policy.sha256
+            certificate["policy_hash"] != policy.sha256
         ),
-        "guarantee is not the policy's": said["guarantee"] != policy.guarantee,
-        "k is below the policy's": said["k"] < policy.k,
+        "guarantee is not the policy's": certificate["guarantee"] != policy.guarantee,
+        "k is below the policy's": certificate["k"] < policy.k,
         "not_stopped is not what the policy does not stop": (
-            tuple(said["not_stopped"])
+            tuple(certificate["not_stopped"])
             not in (policy.not_stopped_from("query"), policy.not_stopped_from("explainer"))
         ),
         "method, optimal or gap are not those of a region that was fixed beforehand": (
-            fixed and searched
+            is_fixed and has_search_result
         ),
-        "method is not one of a lookup guarantee": not fixed and said["method"] in PROMISES,
-        "optimal, with a gap": said["optimal"] and said["gap"] != 0,
+        "method is not one of a lookup guarantee": (
+            not is_fixed and certificate["method"] in PROMISES
+        ),
+        "optimal, with a gap": certificate["optimal"] and certificate["gap"] != 0,
         "pureness is outside of its own interval, or exact with one": (
-            not low <= share <= high or (said["exact"] and not low == share == high)
+            not low <= pureness <= high or (certificate["exact"] and not low == pureness == high)
         ),
-        "pureness of a region that was fixed beforehand is never 0": fixed and share == 0,
+        "pureness of a region that was fixed beforehand is never 0": is_fixed and pureness == 0,
         "pureness_low is below the floor that held": low < floor,
         "ncp is above the policy's max_ncp": (
-            policy.max_ncp is not None and said["ncp"] > policy.max_ncp
+            policy.max_ncp is not None and certificate["ncp"] > policy.max_ncp
         ),
-        "margin is not one of the policy's": not _may_be_margin(said, policy),
+        "margin is not one of the policy's": not _may_be_margin(certificate, policy),
         "n_later is 1, or above 0 where there is no catalogue": (
-            said["n_later"] == 1 or (said["n_later"] > 0 and not promise.may_have_margin)
+            certificate["n_later"] == 1
+            or (certificate["n_later"] > 0 and not promise.may_have_margin)
         ),
     }
 
 
-def _may_be_margin(said: Mapping[str, Any], policy: PrivacyPolicy) -> bool:
+def _may_be_margin(certificate: Mapping[str, Any], policy: PrivacyPolicy) -> bool:
     """Return True if a certificate may state its margin under the policy."""
-    margin = said["margin"]
+    margin = certificate["margin"]
     if policy.margin == "auto":
-        if said["n_later"]:
+        if certificate["n_later"]:
             return margin is None
         return margin in CHOSEN_MARGINS
     return bool(margin == (policy.margin or None))
 
 
-def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str, bool]:
-    fields = {name: value for name, value in said.items() if name != "covers"}
+def _problems_of_prototype_certificate(
+    stated_fields: Mapping[str, Any], policy: PrototypePolicy
+) -> dict[str, bool]:
+    """Return what no certificate of a prototype may state, each with whether this one does."""
+    fields = {name: value for name, value in stated_fields.items() if name != "covers"}
     try:
-        certificate = PrototypeCertificate(**{**fields, "inferred": tuple(said["inferred"])})
+        certificate = PrototypeCertificate(
+            **{**fields, "inferred": tuple(stated_fields["inferred"])}
+        )
     except ValueError:
         return {"guarantees what its other fields contradict": True}
     rows = policy.rows_per_person
     person = "one person" if rows == 1 else f"one person with up to {rows} rows"
     unit = (person, f"tables that differ by {person}, added or removed")
-    mechanism = said["mechanism"]
-    drawn = not certificate.seeded
+    mechanism = stated_fields["mechanism"]
+    has_random_noise = not certificate.seeded
     return {
         "states another budget or model than the policy": (
             not policy.allows(certificate)
@@ -215,15 +248,17 @@ def _of_prototype(said: Mapping[str, Any], policy: PrototypePolicy) -> dict[str,
             certificate.guarantee not in (policy.guarantee, "none")
         ),
         "guarantees nothing, and does not say why": (
-            certificate.guarantee == "none" and drawn and not certificate.inferred
+            certificate.guarantee == "none" and has_random_noise and not certificate.inferred
         ),
         "unit or neighbours are not those of the policy": (
             (certificate.unit, certificate.neighbours) != unit
         ),
-        "covers is not what its other fields come to": (said["covers"] != certificate.covers),
+        "covers is not what its other fields come to": (
+            stated_fields["covers"] != certificate.covers
+        ),
         "mechanism is not the policy's": (
             mechanism.startswith("seeded noise") != certificate.seeded
-            or (drawn and ("Gaussian" in mechanism) != (policy.delta > 0))
+            or (has_random_noise and ("Gaussian" in mechanism) != (policy.delta > 0))
         ),
     }
 
@@ -250,7 +285,10 @@ class Released:
     def of(cls, position: int, entry: Mapping[str, Any], population: Population) -> Released:
         """Read an entry that has no faults."""
         region = Region(
-            {n: part_from_dict(entry["region"][n]) for n in population.schema.quasi_identifiers}
+            {
+                name: part_from_dict(entry["region"][name])
+                for name in population.schema.quasi_identifiers
+            }
         )
         axes = {name: _codes(entry, population.domains[name]) for name in population.schema.private}
         exact = {
@@ -265,38 +303,38 @@ def read(
     """Return the released regions of a file that can be counted, and what is wrong with the
     rest.
     """
-    found: list[Released] = []
-    wrong: list[Finding] = []
+    released_regions: list[Released] = []
+    findings: list[Finding] = []
     for i, entry in enumerate(content["explanations"]):
         if entry["status"] == "withheld":
             continue
-        where = f"explanation {i}"
-        faults = [
+        place = f"explanation {i}"
+        problems = [
             *_wrong_region(entry["region"], population),
             *_wrong_private(entry, population, policy),
         ]
-        wrong += [Finding(where, fault) for fault in faults]
-        if not faults:
-            found.append(Released.of(i, entry, population))
-    return found, wrong
+        findings += [Finding(place, problem) for problem in problems]
+        if not problems:
+            released_regions.append(Released.of(i, entry, population))
+    return released_regions, findings
 
 
-def answers_in_file(found: Sequence[Released]) -> list[ReleasedAnswer]:
+def answers_in_file(released_regions: Sequence[Released]) -> list[ReleasedAnswer]:
     """Return what the released regions of a file tell people to do."""
     answers = []
-    for each in found:
+    for released_region in released_regions:
         values = {}
-        for name, value in each.entry["released"].items():
+        for name, value in released_region.entry["released"].items():
             is_bin = isinstance(value, dict)
             values[name] = Interval(value["low"], value["high"]) if is_bin else value
         answers.append(
             ReleasedAnswer(
-                position=each.position,
-                query=each.entry["query"],
-                region=each.region.parts,
+                position=released_region.position,
+                query=released_region.entry["query"],
+                region=released_region.region.parts,
                 values=values,
-                withheld=tuple(each.entry["withheld"]),
-                outcome=Outcome.of(each.entry["outcome"]),
+                withheld=tuple(released_region.entry["withheld"]),
+                outcome=Outcome.of(released_region.entry["outcome"]),
             )
         )
     return answers
@@ -372,12 +410,11 @@ def _wrong_region(parts: Mapping[str, Any], population: Population) -> Iterator[
     for name in quasi:
         domain = population.domains[name]
         with quiet(f"the region of {name} cannot be read", InputError):
-            fits = (
-                _is_range(parts[name], domain)
-                if domain.is_interval
-                else _is_set(parts[name], domain)
-            )
-        if not fits:
+            if domain.is_interval:
+                is_fitting = _is_range(parts[name], domain)
+            else:
+                is_fitting = _is_set(parts[name], domain)
+        if not is_fitting:
             yield f"its region of {name} is none of a {domain.attribute.kind} attribute"
 
 
@@ -387,12 +424,13 @@ def _is_range(part: Mapping[str, Any], domain: Domain) -> bool:
     low = part["low"]
     high = part["high"]
     levels = part.get("levels")
-    ordinal = domain.attribute.kind == "ordinal"
+    is_ordinal = domain.attribute.kind == "ordinal"
     if low is None or high is None:  # only missing values are inside
-        return low is high and part.get("missing", False) and levels == ([] if ordinal else None)
-    if not ordinal:
-        numbers = levels is None and all(_is_number(end, domain) for end in (low, high))
-        return numbers and to_number(low) <= to_number(high)
+        expected_levels: list[str] | None = [] if is_ordinal else None
+        return low is high and part.get("missing", False) and levels == expected_levels
+    if not is_ordinal:
+        has_numeric_ends = levels is None and all(_is_number(end, domain) for end in (low, high))
+        return has_numeric_ends and to_number(low) <= to_number(high)
     line = list(domain.values)
     if not levels or not {*levels, low, high} <= set(line):
         return False
@@ -418,12 +456,11 @@ def _is_set(part: Mapping[str, Any], domain: Domain) -> bool:
     if hierarchy is None or not values:
         return True
     inside = [to_text(value) for value in values]
-    node = (
-        hierarchy.values_under(hierarchy.cover(inside))
-        if None not in part["values"]
-        else hierarchy.leaves
-    )
-    return set(inside) == set(node)
+    if None in part["values"]:
+        values_of_node = hierarchy.leaves
+    else:
+        values_of_node = hierarchy.values_under(hierarchy.cover(inside))
+    return set(inside) == set(values_of_node)
 
 
 def _wrong_private(
@@ -448,8 +485,9 @@ def _wrong_private(
             yield "withholds a column that is no private attribute"
         elif not may_withhold and not _must_be_binned(population.domains[name], policy):
             yield f"withholds {name}, which the policy does not"
-    if lost := [name for name in schema.private if name not in released and name not in withheld]:
-        yield f"says nothing of {', '.join(lost)}"
+    unmentioned = [name for name in schema.private if name not in released and name not in withheld]
+    if unmentioned:
+        yield f"says nothing of {', '.join(unmentioned)}"
 
 
 def _must_be_binned(domain: Domain, policy: PrivacyPolicy) -> bool:
@@ -459,20 +497,18 @@ def _must_be_binned(domain: Domain, policy: PrivacyPolicy) -> bool:
 def _form(domain: Domain, policy: PrivacyPolicy) -> str:
     if _must_be_binned(domain, policy):
         return "a bin"
-    return (
-        f"a value of a {'date' if domain.is_date else domain.attribute.kind} attribute in its"
-        " domain"
-    )
+    kind = "date" if domain.is_date else domain.attribute.kind
+    return f"a value of a {kind} attribute in its domain"
 
 
 def _is_released(value: Any, domain: Domain, policy: PrivacyPolicy) -> bool:
     """Say whether a private value has a form that the policy releases, and is possible for the
     attribute.
     """
-    binned = _must_be_binned(domain, policy) and value is not None
+    must_be_bin = _must_be_binned(domain, policy) and value is not None
     if isinstance(value, dict):
-        return (binned or policy.alpha is not None) and value in _bins(domain)
-    if binned:
+        return (must_be_bin or policy.alpha is not None) and value in _bins(domain)
+    if must_be_bin:
         return False
     if value is None:
         return domain.has_missing
@@ -504,22 +540,20 @@ def _is_declared(value: Any, domain: Domain) -> bool:
     if value is None:
         return attribute.nullable
     if attribute.kind != "numeric":
-        listed = (
+        declared_values = (
             attribute.categories
             or attribute.levels
             or (attribute.hierarchy and attribute.hierarchy.leaves)
         )
-        return (
-            to_text(value) in {to_text(known) for known in listed}
-            if listed
-            else domain.code(value) != UNKNOWN
-        )
+        if not declared_values:
+            return domain.code(value) != UNKNOWN
+        return to_text(value) in set(map(to_text, declared_values))
     edges = attribute.bins or attribute.bounds or (domain.values[0], domain.values[-1])
     return _is_number(value, domain) and bool(edges[0] <= to_number(value) <= edges[-1])
 
 
 def _bins(domain: Domain) -> list[dict[str, Any]]:
-    parts = [bin_part(domain, at) for at in range(len(domain.attribute.bins or ()) - 1)]
+    parts = [bin_part(domain, i) for i in range(len(domain.attribute.bins or ()) - 1)]
     return [{"low": json_value(part.low), "high": json_value(part.high)} for part in parts]
 
 
