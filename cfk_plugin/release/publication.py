@@ -40,13 +40,14 @@ from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
 
 _FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high", "exact")
 _FLOORS = ("k_desired_at_least", "k_consistent_at_least")
-_SAID = ("outcome", "region", "released", "withheld")
+_ORDER_FIELDS = ("outcome", "region", "released", "withheld")
 _ENTRY = "entry"  # JSON of an entry, as files have it
 _CATALOGUE = "catalogue"  # JSON of what all entries have in common
 # Sections of a language that the page writes sentences with.
 _LANGUAGE_OF_PAGE = ("numbers", "dates", "values", "changes", "answers")
 _ROUNDED = 0.005 + 1e-9  # how much a figure with two decimals may be off
-_OWN = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
+# Columns of the table besides the features.
+_OWN_COLUMNS = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
 
 
 def publish(entries: Iterable[Explanation]) -> list[GeneralizedCounterfactual]:
@@ -75,8 +76,8 @@ def numbered(entries: Iterable[GeneralizedCounterfactual]) -> list[GeneralizedCo
 
 def order_key(entry: Mapping[str, Any]) -> tuple[float, str]:
     """Return what the order of a catalogue's entries goes by; no two entries have the same."""
-    said = json.dumps([entry[name] for name in _SAID], sort_keys=True)
-    return entry["certificate"]["ncp"], said
+    text = json.dumps([entry[name] for name in _ORDER_FIELDS], sort_keys=True)
+    return entry["certificate"]["ncp"], text
 
 
 def wrong_order(content: Mapping[str, Any]) -> Iterator[Finding]:
@@ -96,15 +97,16 @@ def wrong_short_catalogue(content: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield where the figures of a short catalogue contradict its entries, or each other."""
     if "short_catalogue" not in content:
         return
-    said = content["short_catalogue"]
-    if said["entries"] != len(content["explanations"]) or said["entries"] > said["of"]:
+    short_catalogue = content["short_catalogue"]
+    n_entries = short_catalogue["entries"]
+    if n_entries != len(content["explanations"]) or n_entries > short_catalogue["of"]:
         yield Finding("short_catalogue", "does not have as many entries as it says")
-    numbers = [rule["query"] for rule in said["rules"]]
-    if len(set(numbers)) < len(numbers) or max(numbers) >= said["entries"]:
+    numbers = [rule["query"] for rule in short_catalogue["rules"]]
+    if len(set(numbers)) < len(numbers) or max(numbers) >= n_entries:
         yield Finding("short_catalogue.rules", "are not different entries of it")
-    if said["relative_cost"] > 1 + said["within"] + _ROUNDED:
+    if short_catalogue["relative_cost"] > 1 + short_catalogue["within"] + _ROUNDED:
         yield Finding("short_catalogue.relative_cost", "is above what within allows")
-    if said["reached_by_rules"] > said["reached"]:
+    if short_catalogue["reached_by_rules"] > short_catalogue["reached"]:
         yield Finding("short_catalogue.reached_by_rules", "is above what all entries reach")
 
 
@@ -113,70 +115,74 @@ def table_of(text: str) -> pd.DataFrame:
     `content_of`.
     """
     content = json.loads(text)
-    columns = content["columns"]
     entries = content["explanations"]
     k = content["policy"]["k"]
-    head = {name: of for name, of in content.items() if name not in ("asked", "explanations")}
+    head = {name: value for name, value in content.items() if name not in ("asked", "explanations")}
     head["entries"] = len(entries)
-    cells = [_cells(entry) for entry in entries]
-    said: dict[str, Any] = {"outcome": [str(Outcome.of(entry["outcome"])) for entry in entries]}
-    said |= {
-        f"feature.{n}" if n in _OWN else n: [each.get(n, "") for each in cells] for n in columns
+    cells_of_entries = [_cells(entry) for entry in entries]
+    columns: dict[str, list[Any]] = {
+        "outcome": [str(Outcome.of(entry["outcome"])) for entry in entries]
     }
-    said |= {name: [entry["certificate"][name] for entry in entries] for name in _FIGURES}
-    said |= dict.fromkeys(_FLOORS, [k] * len(entries))
-    said[_ENTRY] = [json.dumps(entry, ensure_ascii=False) for entry in entries]
-    said[_CATALOGUE] = [json.dumps(head, ensure_ascii=False)] * len(entries)
-    return pd.DataFrame(said)
+    for name in content["columns"]:
+        heading = f"feature.{name}" if name in _OWN_COLUMNS else name
+        columns[heading] = [cells.get(name, "") for cells in cells_of_entries]
+    columns |= {name: [entry["certificate"][name] for entry in entries] for name in _FIGURES}
+    columns |= dict.fromkeys(_FLOORS, [k] * len(entries))
+    columns[_ENTRY] = [json.dumps(entry, ensure_ascii=False) for entry in entries]
+    columns[_CATALOGUE] = [json.dumps(head, ensure_ascii=False)] * len(entries)
+    return pd.DataFrame(columns)
 
 
 def _cells(entry: Mapping[str, Any]) -> dict[str, str]:
     parts = {name: part_from_dict(part) for name, part in entry["region"].items()}
     for name, value in entry["released"].items():
-        parts[name] = (
-            Interval(value["low"], value["high"]) if isinstance(value, dict) else part_of(value)
-        )
-    return {name: part_to_text(part) for name, part in parts.items()} | dict.fromkeys(
-        entry["withheld"], "withheld"
-    )
+        if isinstance(value, dict):
+            parts[name] = Interval(value["low"], value["high"])
+        else:
+            parts[name] = part_of(value)
+    cells = {name: part_to_text(part) for name, part in parts.items()}
+    return cells | dict.fromkeys(entry["withheld"], "withheld")
 
 
 def content_of(table: pd.DataFrame, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """Return the content of a file of released explanations from the JSON columns of a catalogue's
     table.
     """
-    if lost := [name for name in (_ENTRY, _CATALOGUE) if name not in table.columns]:
-        raise InputError(
-            f"not a table of `cfk catalogue`: it has no column {' and no column '.join(lost)}"
-        )
+    missing_columns = [name for name in (_ENTRY, _CATALOGUE) if name not in table.columns]
+    if missing_columns:
+        names = " and no column ".join(missing_columns)
+        raise InputError(f"not a table of `cfk catalogue`: it has no column {names}")
     if table.empty:
         raise InputError("holds no entry of a catalogue")
     head = parse(str(table[_CATALOGUE].iloc[0]))
-    if type(count := head.pop("entries", None)) is not int or not 0 < count <= 2 * len(table):
+    n_entries = head.pop("entries", None)
+    if type(n_entries) is not int or not 0 < n_entries <= 2 * len(table):
         raise InputError(
             "the column catalogue does not say how many entries there are, or says far more"
         )
     if head.get("kind") != "catalogue":
         raise InputError("its kind is not catalogue, and only catalogues are written as tables")
-    asked = [{"query": query, "explanations": 1} for query in range(count)]
-    return {**head, "asked": asked, "explanations": [parse(str(text)) for text in table[_ENTRY]]}
+    requests = [{"query": query, "explanations": 1} for query in range(n_entries)]
+    entries = [parse(str(text)) for text in table[_ENTRY]]
+    return {**head, "asked": requests, "explanations": entries}
 
 
 def wrong_table(
     table: pd.DataFrame, content: Mapping[str, Any], features: Sequence[str]
 ) -> Iterator[Finding]:
     """Yield where the readable cells of a table differ from its entries; name only `features`."""
-    own = table_of(json.dumps(content))
-    if sorted(table.columns) != sorted(own.columns):
+    expected_table = table_of(json.dumps(content))
+    if sorted(table.columns) != sorted(expected_table.columns):
         yield Finding("columns", "are not those of a catalogue's table")
         return
-    known = {*_OWN, *features, *(f"feature.{name}" for name in features)}
-    for name in own.columns:
-        differs = table[name].map(str).to_numpy() != own[name].map(str).to_numpy()
-        told = name if name in known else "a column that is not known"
+    known_columns = {*_OWN_COLUMNS, *features, *(f"feature.{name}" for name in features)}
+    for name in expected_table.columns:
+        cells = table[name].map(str).to_numpy()
+        is_different = cells != expected_table[name].map(str).to_numpy()
+        printed_name = name if name in known_columns else "a column that is not known"
         yield from (
-            Finding(f"explanation {i}", f"{told} is not what its entry says")
-            for i in np.flatnonzero(differs)
+            Finding(f"explanation {i}", f"{printed_name} is not what its entry says")
+            for i in np.flatnonzero(is_different)
         )
 
 
@@ -285,19 +291,19 @@ def _hash(text: str) -> str:
 def _coded(values: Iterable[Hashable]) -> dict[str, list[Any]]:
     """Return the distinct values, and the position of each item's value among them."""
     codes: dict[Hashable, int] = {}
-    at = [codes.setdefault(value, len(codes)) for value in values]
-    return {"values": [*codes], "at": at}
+    positions = [codes.setdefault(value, len(codes)) for value in values]
+    return {"values": [*codes], "at": positions}
 
 
 def _half_widths(
     entries: Sequence[GeneralizedCounterfactual], population: Population
 ) -> Iterable[float]:
-    known: dict[str, float] = {}
+    half_widths: dict[str, float] = {}  # by region as text
     for entry in entries:
         key = repr(entry.region)
-        if key not in known:
-            known[key] = sum(ncp_by_attribute(entry.region, population).values()) / 2
-        yield known[key]
+        if key not in half_widths:
+            half_widths[key] = sum(ncp_by_attribute(entry.region, population).values()) / 2
+        yield half_widths[key]
 
 
 def _feature(
@@ -313,24 +319,24 @@ def _feature(
     wording = schema.wording
     codes: dict[Part, int] = {}
     titles: dict[Part, str | None] = {}
-    at = []
+    codes_of_entries = []
     for entry in entries:
         part = entry.parts().get(name)
         if part is None:
-            at.append(-1)
+            codes_of_entries.append(-1)
             continue
-        at.append(codes.setdefault(part, len(codes)))
+        codes_of_entries.append(codes.setdefault(part, len(codes)))
         titles[part] = entry.titles.get(name)
-    found: dict[str, Any] = {
+    form_field: dict[str, Any] = {
         "name": name,
-        "at": at,
+        "at": codes_of_entries,
         "described": [_described(name, part, titles[part], schema) for part in codes],
         "chosen": name not in schema.nobody_chooses,
         "worded": len(wording.words(name)) > 0,
     }
-    found |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}
+    form_field |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}
     never_advised = schema.never_advised.get(name, frozenset())
-    found["never"] = {"codes": [], "missing": None in never_advised}
+    form_field["never"] = {"codes": [], "missing": None in never_advised}
     if domain.is_numeric:
         numbers = [
             to_number(end)
@@ -339,13 +345,12 @@ def _feature(
             for end in (part.low, part.high)
             if end is not None
         ]
-        span = (
-            float(domain.width)
-            if is_quasi
-            else max(numbers, default=0.0) - min(numbers, default=0.0)
-        )
+        if is_quasi:
+            span = float(domain.width)
+        else:
+            span = max(numbers, default=0.0) - min(numbers, default=0.0)
         ranges = [_range(part, is_date=domain.is_date) for part in codes]
-        return found | {
+        return form_field | {
             "kind": "date" if domain.is_date else "number",
             "range": span,
             "parts": ranges,
@@ -354,31 +359,34 @@ def _feature(
             "named": wording.words(name),
             "unsaid": [wording.has_declared_words(name, part) for part in codes],
         }
-    listed = {part: _values(part) for part in codes}
-    options = {value for values, _ in listed.values() for value in values}
-    in_order = domain.attribute.kind == "ordinal"
-    # levels of quasi-identifiers are public
-    known = options if not is_quasi else {*map(to_text, domain.values)}
-    line = (
-        [value for value in map(to_text, domain.values) if value in known]
-        if in_order
-        else sorted(options)
-    )
-    place = {value: i for i, value in enumerate(line)}
+    contents = {part: _values(part) for part in codes}
+    texts = {text for texts_inside, _ in contents.values() for text in texts_inside}
+    options = sorted(texts)
+    if domain.attribute.kind == "ordinal":
+        levels = [to_text(level) for level in domain.values]
+        # All levels of a quasi-identifier are public.
+        options = [level for level in levels if is_quasi or level in texts]
+    position = {option: i for i, option in enumerate(options)}
     sets = [
-        [[place[v] for v in values], missing, titles[part] or part_to_text(part)]
-        for part, (values, missing) in listed.items()
+        [
+            [position[text] for text in texts_inside],
+            missing,
+            titles[part] or part_to_text(part),
+        ]
+        for part, (texts_inside, missing) in contents.items()
     ]
     # As they were released: True is said as "yes", and not as "True".
-    spelled = {to_text(value): value for part in codes for value in values_of(part)}
+    value_of_text = {to_text(value): value for part in codes for value in values_of(part)}
     if is_quasi:
-        spelled |= {to_text(value): value for value in domain.values}
+        value_of_text |= {to_text(value): value for value in domain.values}
     words = []
-    for option in line:
-        value = natural(spelled[option])
+    for option in options:
+        value = natural(value_of_text[option])
         words.append(wording.current_value(name, value, frozenset({value})))
-    found["never"]["codes"] = [place[value] for value in line if value in never_advised]
-    return found | {"kind": "choice", "options": line, "parts": sets, "words": words}
+    form_field["never"]["codes"] = [
+        position[option] for option in options if option in never_advised
+    ]
+    return form_field | {"kind": "choice", "options": options, "parts": sets, "words": words}
 
 
 def _described(name: str, part: Part, title: str | None, schema: Schema) -> str:
