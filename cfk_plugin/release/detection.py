@@ -125,10 +125,10 @@ class Detector(HostOnly):
         """Like `find`, for counterfactuals that are encoded already."""
         is_native, is_native_qi = self._equal_to(encoded)
         is_near = is_native | instance_based
-        others = np.flatnonzero(~is_near)
-        if len(others):
-            distance, ratio = self._distances(encoded.take(others))
-            is_near[others] = self._is_near(distance, ratio)
+        undecided_rows = np.flatnonzero(~is_near)
+        if len(undecided_rows):
+            distance, ratio = self._distances(encoded.take(undecided_rows))
+            is_near[undecided_rows] = self._is_near(distance, ratio)
         kind = np.select([is_native, is_near, is_native_qi], [0, 1, 2], 3)
         return tuple(_KINDS[number] for number in kind.tolist())
 
@@ -141,9 +141,11 @@ class Detector(HostOnly):
         is_native, is_native_qi = self._equal_to(encoded)
         distance = np.zeros(len(frame))
         ratio = np.zeros(len(frame))
-        others = np.flatnonzero(~is_native)
-        if len(others):
-            distance[others], ratio[others] = self._distances(encoded.take(others))
+        non_native_rows = np.flatnonzero(~is_native)
+        if len(non_native_rows):
+            distance[non_native_rows], ratio[non_native_rows] = self._distances(
+                encoded.take(non_native_rows)
+            )
         return Detection(
             native=is_native,
             native_qi=is_native_qi,
@@ -203,11 +205,11 @@ class Detector(HostOnly):
             if domain.attribute.kind != "numeric" or not len(domain.values):
                 continue
             is_number = np.isfinite(numbers[:, j])
-            given = numbers[is_number, j]
+            column_numbers = numbers[is_number, j]
             exact = codes[is_number, j]  # negative where the domain lacks the number
-            slack = _rounding_slack(given, domain, self._decimals[j])
-            first = np.searchsorted(domain.values, given - slack, side="left")
-            last = np.searchsorted(domain.values, given + slack, side="right") - 1
+            slack = _rounding_slack(column_numbers, domain, self._decimals[j])
+            first = np.searchsorted(domain.values, column_numbers - slack, side="left")
+            last = np.searchsorted(domain.values, column_numbers + slack, side="right") - 1
             low[is_number, j] = np.where(exact >= 0, np.minimum(first, exact), first)
             high[is_number, j] = np.where(exact >= 0, np.maximum(last, exact), last)
         return low, high
@@ -355,21 +357,21 @@ class _Lookup(HostOnly):
             none, and the row is not in the table.
         """
         may_be_found = np.logical_and.reduce((low <= high) & (low >= 0), axis=1)
-        wanted = mix(low[:, self._certain])
-        group = np.searchsorted(self._groups, wanted).clip(max=len(self._groups) - 1)
-        is_found: Mask = may_be_found & (self._groups[group] == wanted)
+        keys_of_rows = mix(low[:, self._certain])
+        group = np.searchsorted(self._groups, keys_of_rows).clip(max=len(self._groups) - 1)
+        is_found: Mask = may_be_found & (self._groups[group] == keys_of_rows)
         if not len(self._vague):
             return is_found
-        leading, *others = self._vague.tolist()
+        leading, *other_columns = self._vague.tolist()
         first_key = group * self._n_leading
         start = np.searchsorted(self._keys, first_key + low[:, leading], side="left")
         stop = np.searchsorted(self._keys, first_key + high[:, leading], side="right")
         is_found &= start < stop
-        if not others:
+        if not other_columns:
             return is_found
         for i in np.flatnonzero(is_found):
             rows = self._order[start[i] : stop[i]]
-            for j in others:
+            for j in other_columns:
                 codes = self._codes[rows, j]
                 rows = rows[(codes >= low[i, j]) & (codes <= high[i, j])]
             is_found[i] = len(rows) > 0

@@ -73,8 +73,8 @@ class StillTrue(LoggedReport):
         verb = "is" if self.answers == 1 else "are"
         answers = counted(self.answers, "answer")
         n_broken = len(self.broken)
-        kept = f"{self.still_true:,} of {answers} {verb} still true"
-        return f"{kept}; the new model refuses {n_broken:,}"
+        still_true = f"{self.still_true:,} of {answers} {verb} still true"
+        return f"{still_true}; the new model refuses {n_broken:,}"
 
     def _repr_html_(self) -> str:
         return card("Still true", f"{self}.")
@@ -163,14 +163,14 @@ def still_true_within(
     """
     is_true = np.ones(len(answers), dtype=bool)
     for start in range(0, len(answers), _AT_ONCE):
-        some = answers[start : start + _AT_ONCE]
-        which = np.arange(start, start + len(some))
-        rows, of_row = _combinations(encoder, some)
-        has_outcome = judge.has_outcome(rows, which[of_row])
-        n_desired = np.bincount(of_row, has_outcome, len(which))
-        n_combinations = np.bincount(of_row, minlength=len(which))
+        batch = answers[start : start + _AT_ONCE]
+        positions = np.arange(start, start + len(batch))
+        rows, answer_of_row = _combinations(encoder, batch)
+        has_outcome = judge.has_outcome(rows, positions[answer_of_row])
+        n_desired = np.bincount(answer_of_row, has_outcome, len(batch))
+        n_combinations = np.bincount(answer_of_row, minlength=len(batch))
         share = n_desired / np.maximum(n_combinations, 1)
-        is_true[which] = (n_combinations > 0) & (share >= least_pureness)
+        is_true[positions] = (n_combinations > 0) & (share >= least_pureness)
     return _with_mask(answers, is_true, policy)
 
 
@@ -299,8 +299,8 @@ def rows_asked_for(
                 in_part[i] = answer.values[name]
             elif name not in answer.withheld:
                 values[i] = answer.values[name]
-        at = np.array([*in_part], dtype=np.int64)
-        nearest = _nearest(name, domain, [*in_part.values()], constraints.take(at))
+        positions = np.array([*in_part], dtype=np.int64)
+        nearest = _nearest(name, domain, [*in_part.values()], constraints.take(positions))
         for i, value in zip(in_part, nearest, strict=True):
             values[i] = value
         columns[name] = pd.Series(values, dtype=object)
@@ -337,17 +337,19 @@ def _combinations(
 ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Return value combinations of the answers' regions as rows, and the answer of each."""
     schema = encoder.schema
-    varies = any(_is_generalised(answer, name) for answer in answers for name in schema.private)
-    varying = schema.private if varies else ()
+    is_varying = any(_is_generalised(answer, name) for answer in answers for name in schema.private)
+    varying = schema.private if is_varying else ()
     cells = [_grid(encoder, answer, varying).drawn() for answer in answers]
-    of_row = np.repeat(np.arange(len(answers)), [len(each) for each in cells])
+    n_combinations = [len(cells_of_answer) for cells_of_answer in cells]
+    answer_of_row = np.repeat(np.arange(len(answers)), n_combinations)
     released: dict[str, list[Any]] = {name: [None] * len(answers) for name in schema.features}
     for name in schema.private:
         for i, answer in enumerate(answers):
             if not _is_generalised(answer, name):
                 released[name][i] = answer.values[name]
-    given = encoder.read(pd.DataFrame(released, dtype=object))
-    return rows_for_cells(encoder, given, of_row, np.concatenate(cells)), of_row
+    table = encoder.read(pd.DataFrame(released, dtype=object))
+    rows = rows_for_cells(encoder, table, answer_of_row, np.concatenate(cells))
+    return rows, answer_of_row
 
 
 def _is_generalised(answer: ReleasedAnswer, name: str) -> bool:
