@@ -81,11 +81,15 @@ class LaterModels(Requirement):
         """Ask about a table of n rows; an answer may rest on a label that later models give too."""
         today = self.of_model.predictions(model, frame)
         # (n_later, n)
-        above = np.array([self._above(later, frame, today.labels) for later in self.models])
-        least = above.mean(axis=0) - DEVIATIONS * above.std(axis=0, ddof=1)
-        return Predictions(today.labels, today.is_sure & (least > 0))
+        distances = np.array(
+            [self._distance_above_border(later, frame, today.labels) for later in self.models]
+        )
+        lower_bound = distances.mean(axis=0) - DEVIATIONS * distances.std(axis=0, ddof=1)
+        return Predictions(today.labels, today.is_sure & (lower_bound > 0))
 
-    def _above(self, later: LabelModel, frame: pd.DataFrame, labels: Labels) -> Floats:
+    def _distance_above_border(
+        self, later: LabelModel, frame: pd.DataFrame, labels: Labels
+    ) -> Floats:
         """Return how far a later model's probability is above the border; shape (n,)."""
         decision = later.decision
         is_same = self.desired_outcome.is_same_outcome(labels, decision.classes)
@@ -248,8 +252,8 @@ def sealed_requirement(requirement: Requirement) -> dict[str, Any]:
 def _check_later(model: LabelModel, goal: DesiredOutcome, rows: TrainingLabels) -> None:
     """Refuse a later model that gives no probabilities or does not know the outcome."""
     decision = model.decision
-    known = set(decision.classes.tolist())
-    has_all_classes = rows.model.classes is None or set(rows.model.classes) <= known
+    later_classes = set(decision.classes.tolist())
+    has_all_classes = rows.model.classes is None or set(rows.model.classes) <= later_classes
     if not has_all_classes or not goal.is_possible(decision.classes):
         raise ModelError(
             "a model in later= does not have the classes of the model that is explained; train it"

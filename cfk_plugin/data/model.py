@@ -104,7 +104,7 @@ class LabelModel:
 
     def _ask(self, ask: Callable[[pd.DataFrame], Any], frame: pd.DataFrame) -> NDArray[Any]:
         """Ask about a table, in the model's own columns, and count it."""
-        started = perf_counter()
+        start = perf_counter()
         try:
             with quiet(lambda: self._form.failure(frame[self.columns]), ModelError, let=ModelError):
                 # A copy, since the model may change its table.
@@ -113,7 +113,7 @@ class LabelModel:
         finally:
             self.calls += 1
             self.rows += len(frame)
-            self.seconds += perf_counter() - started
+            self.seconds += perf_counter() - start
 
     def _checked(self, labels: NDArray[Any], n: int) -> Labels:
         """Return what the model gave for n rows as labels, shape (n,).
@@ -248,11 +248,11 @@ def _run_onnx(session: Any, rows: pd.DataFrame) -> Any:
     """
     inputs = session.get_inputs()
     tensors = {}
-    for each in inputs:
-        same_name_in_numpy = each.type.removeprefix("tensor(").removesuffix(")")
-        dtype = _DTYPE_OF_TENSOR.get(each.type, same_name_in_numpy)
-        part = rows if len(inputs) == 1 else rows[[each.name]]
-        tensors[each.name] = part.to_numpy(dtype=dtype)
+    for model_input in inputs:
+        same_name_in_numpy = model_input.type.removeprefix("tensor(").removesuffix(")")
+        dtype = _DTYPE_OF_TENSOR.get(model_input.type, same_name_in_numpy)
+        part = rows if len(inputs) == 1 else rows[[model_input.name]]
+        tensors[model_input.name] = part.to_numpy(dtype=dtype)
     return session.run([session.get_outputs()[0].name], tensors)[0]
 
 
@@ -305,7 +305,7 @@ def _unknown_columns(unknown: Sequence[str], features: Sequence[str]) -> str:
     Columns that an encoder made are named by the feature that they are made from, as their own
     names often end in one of its values.
     """
-    others = []
+    unrelated_names = []
     encoded: dict[str, None] = {}
     for name in unknown:
         # a ColumnTransformer puts the name of the encoder before a column: onehot__job_clerk
@@ -318,19 +318,19 @@ def _unknown_columns(unknown: Sequence[str], features: Sequence[str]) -> str:
         if sources:
             encoded[max(sources, key=len)] = None
         else:
-            others.append(name)
-    wanted = []
-    if others:
-        wanted.append(f"{others}, no features of the schema")
+            unrelated_names.append(name)
+    phrases = []
+    if unrelated_names:
+        phrases.append(f"{unrelated_names}, no features of the schema")
     if encoded:
-        wanted.append(f"columns that are made from {listed([*encoded])}")
+        phrases.append(f"columns that are made from {listed([*encoded])}")
     hint = "fit it without, or give a function"
     if encoded:
         hint = (
             "give a pipeline that encodes, or a function: model=lambda rows:"
             " model.predict(encode(rows))"
         )
-    return f"the model wants {' and '.join(wanted)}; {hint}"
+    return f"the model wants {' and '.join(phrases)}; {hint}"
 
 
 def _is_made_from(feature: str, column: str) -> bool:

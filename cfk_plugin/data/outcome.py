@@ -104,23 +104,23 @@ class DesiredSet:
         return np.fromiter(is_desired, dtype=bool, count=len(labels))
 
 
-def desired_as(given: Any) -> Any:
+def desired_as(desired: Any) -> Any:
     """Return what a user passed as ``desired=``, in one form.
 
     ``(low, high)`` becomes a `DesiredRange`, a set of labels a `DesiredSet`, and a set of one label
     the label. Everything else stays as it is.
     """
-    if isinstance(given, tuple):
-        if len(given) != 2:
+    if isinstance(desired, tuple):
+        if len(desired) != 2:
             raise ModelError(
                 "a tuple as `desired` is a range of outcomes, (low, high); give labels as a set"
             )
-        return DesiredRange(*given)
-    if isinstance(given, (set, frozenset)):
-        if len(given) == 1:
-            return next(iter(given))
-        return DesiredSet(frozenset(given))
-    return given
+        return DesiredRange(*desired)
+    if isinstance(desired, (set, frozenset)):
+        if len(desired) == 1:
+            return next(iter(desired))
+        return DesiredSet(frozenset(desired))
+    return desired
 
 
 def desired_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
@@ -371,10 +371,10 @@ class DesiredOutcome(ABC):
             of_call = DesiredOutcome.of(desired)
             of_call.check(classes, None)
         except ModelError:
-            known = f" ({listed(classes)})" if classes else ""
+            listed_classes = f" ({listed(classes)})" if classes else ""
             raise InputError(
-                f"the call asks for an outcome that is none of the model's labels{known}; check its"
-                " spelling and type"
+                "the call asks for an outcome that is none of the model's"
+                f" labels{listed_classes}; check its spelling and type"
             ) from None
         if of_call == self:
             return self
@@ -542,10 +542,12 @@ class OutcomeTest(HostOnly):
             return self.desired_outcome.is_met(labels, self.factual_labels[which])
         return np.asarray(labels == self.own_labels[which], dtype=bool)
 
-    def take(self, at: NDArray[np.int64]) -> OutcomeTest:
+    def take(self, positions: NDArray[np.int64]) -> OutcomeTest:
         """Return the test for some of the counterfactuals, renumbered from 0."""
-        factual_labels = None if self.factual_labels is None else self.factual_labels[at]
-        return OutcomeTest(self.desired_outcome, factual_labels, self.own_labels[at])
+        factual_labels = None
+        if self.factual_labels is not None:
+            factual_labels = self.factual_labels[positions]
+        return OutcomeTest(self.desired_outcome, factual_labels, self.own_labels[positions])
 
 
 @dataclass(frozen=True, slots=True)
@@ -600,10 +602,10 @@ class NamedOutcome(DesiredOutcome):
             if labels is not None:  # there are none where there are no rows
                 self.is_met(labels)
             return
-        wanted = [self.desired]
+        desired_labels = [self.desired]
         if isinstance(self.desired, DesiredSet):
-            wanted = list(self.desired.labels)
-        _check_labels(wanted, classes)
+            desired_labels = list(self.desired.labels)
+        _check_labels(desired_labels, classes)
 
     def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
         if callable(of_call.desired):
@@ -676,32 +678,32 @@ def _check_range(
     desired: DesiredRange, classes: Sequence[Any] | None, labels: Labels | None
 ) -> None:
     """Refuse a range in which the model gives no number; see `DesiredOutcome.check`."""
-    known: Sequence[Any] = []
+    known_labels: Sequence[Any] = []
     if classes is not None:
-        known = classes
+        known_labels = classes
     elif labels is not None:
-        known = labels.tolist()
-    has_text = any(isinstance(label, str) for label in known)
+        known_labels = labels.tolist()
+    has_text = any(isinstance(label, str) for label in known_labels)
     has_classes = classes is not None and len(classes) > 0
     if has_text or (has_classes and not desired(np.array(classes)).any()):
         raise ModelError(f"`desired` is the range {desired}, and the model gives no number in it")
 
 
-def _check_labels(wanted: Sequence[Any], classes: Sequence[Any] | None) -> None:
+def _check_labels(desired_labels: Sequence[Any], classes: Sequence[Any] | None) -> None:
     """Refuse what is no label, or none of the classes, if these are known."""
-    if not wanted or not all(map(_is_label, wanted)):
+    if not desired_labels or not all(map(_is_label, desired_labels)):
         raise ModelError(
             '`desired` must be a label, a set of labels, (low, high), "opposite" or a function'
         )
     if classes is None:
         return
-    unknown = [label for label in wanted if label not in classes]
+    unknown = [label for label in desired_labels if label not in classes]
     if unknown:
         raise ModelError(
             f"`desired` is {unknown[0]!r}, not one of the model's classes: {kinds_of(classes)}"
             f"{did_you_mean(unknown[:1], [*nameable(classes), OPPOSITE])}"
         )
-    if len(wanted) > 1 and set(classes) <= set(wanted):
+    if len(desired_labels) > 1 and set(classes) <= set(desired_labels):
         raise ModelError(
             "`desired` names every class of the model, so that there is nothing to explain"
         )
@@ -824,10 +826,10 @@ class RelativeOutcome(DesiredOutcome):
         candidates = np.empty(len(classes), dtype=object)
         candidates[:] = [*classes]
         factual_labels = np.full(len(candidates), factual_label, dtype=object)
-        desired = candidates[self.is_desired(candidates, factual_labels)].tolist()
-        if len(desired) == 1:
-            return Outcome(natural(desired[0]))
-        return Outcome(labels=tuple(natural(each) for each in desired))
+        desired_classes = candidates[self.is_desired(candidates, factual_labels)].tolist()
+        if len(desired_classes) == 1:
+            return Outcome(natural(desired_classes[0]))
+        return Outcome(labels=tuple(natural(desired_class) for desired_class in desired_classes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -862,7 +864,7 @@ class OppositeOutcome(RelativeOutcome):
         classes: Sequence[Any] | None,
     ) -> Outcome:
         """Return the other class, if there is one, or that the outcome is not the factual's."""
-        others = [each for each in classes or () if each != factual_label]
-        if len(others) == 1:
-            return Outcome(natural(others[0]))
+        other_classes = [candidate for candidate in classes or () if candidate != factual_label]
+        if len(other_classes) == 1:
+            return Outcome(natural(other_classes[0]))
         return Outcome(natural(factual_label), is_other=True)

@@ -51,15 +51,15 @@ from cfk_plugin.errors import (
 )
 
 
-def check_columns(found: list[str], schema: Schema) -> None:
-    if len(set(found)) != len(found):
+def check_columns(columns: list[str], schema: Schema) -> None:
+    if len(set(columns)) != len(columns):
         raise PopulationError("the table has duplicate columns")
     needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
-    lost = [name for name in needed if name not in found]
-    if lost:
+    missing = [name for name in needed if name not in columns]
+    if missing:
         raise PopulationError(
-            f"missing columns: {lost}{rename_hint(lost, found, needed)}; the table needs all that"
-            " the schema names"
+            f"missing columns: {missing}{rename_hint(missing, columns, needed)}; the table needs"
+            " all that the schema names"
         )
 
 
@@ -191,19 +191,18 @@ class Population(HostOnly):
 
     def _repr_html_(self) -> str:
         """Return counts, and whole percent of the people."""
-        n_rows = self.n_rows_here
-        sizes = {
-            "people": f"{self.n_people:,}",
-            "rows": "not here" if n_rows is None else f"{n_rows:,}",
-        }
+        n_rows = "not here"
+        if self.n_rows_here is not None:
+            n_rows = f"{self.n_rows_here:,}"
+        sizes = {"people": f"{self.n_people:,}", "rows": n_rows}
         if self._rows.knows_cells:
             risks = {k: self.risk_profile(k) for k in _SHOWN_K}
             sizes["different combinations of quasi-identifiers"] = f"{len(self.cells):,}"
             sizes["alone with theirs"] = share(risks[_SHOWN_K[0]].unique)
             for k, risk in risks.items():
                 sizes[f"with fewer than {k - 1} others"] = share(risk.below_k)
-        known = [a for a in self.schema.attributes if a.name in self.schema.features]
-        columns = table(("column", "role", "kind"), [(a.name, a.role, a.kind) for a in known])
+        features = [a for a in self.schema.attributes if a.name in self.schema.features]
+        columns = table(("column", "role", "kind"), [(a.name, a.role, a.kind) for a in features])
         return card(
             "Population",
             facts(sizes),
@@ -249,8 +248,8 @@ class Population(HostOnly):
         if not isinstance(frame, pd.DataFrame) or (frame.empty and not schema.is_public):
             raise PopulationError(_NO_ROWS)
         check_columns(list(frame.columns), schema)
-        kept = [c for c in (*schema.features, *schema.names("target")) if c in frame.columns]
-        table = frame[kept].reset_index(drop=True)
+        columns = [c for c in (*schema.features, *schema.names("target")) if c in frame.columns]
+        table = frame[columns].reset_index(drop=True)
         key = configured_key(key)
         subjects, subject_keys = _subjects_of(frame, schema)
         if not schema.is_public:
@@ -338,15 +337,15 @@ class Population(HostOnly):
             If PySpark is not installed.
         """
         _check_schema(schema)
-        found = configured_key(key)
-        if not found:
+        key = configured_key(key)
+        if not key:
             raise PopulationError(
                 "from_spark needs a key: who of a crowded combination is in which group follows"
                 " from it, and not from a table that nobody holds; give key=, or set CFK_KEY"
             )
         check_columns(list(df.columns), schema)
-        rows = RowsOnCluster(df, schema, found)
-        return cls(rows.encoder, rows.cells, rows.people, rows, found)
+        rows = RowsOnCluster(df, schema, key)
+        return cls(rows.encoder, rows.cells, rows.people, rows, key)
 
     def seal(
         self,
@@ -376,21 +375,23 @@ class Population(HostOnly):
             If the file cannot be written.
         """
         private = {} if entries is None else entries
-        own = to_plain(
+        plain_population = to_plain(
             self.schema,
             {**self.domains, **private},
             (*self.schema.quasi_identifiers, *private),
         )
-        own["fingerprint"] = self.fingerprint
-        own["order_key"] = None
+        plain_population["fingerprint"] = self.fingerprint
+        plain_population["order_key"] = None
         counts: dict[str, NDArray[Any]] = {}
         if entries is None:
             if not self._key:
-                own["order_key"] = self._order_key.hex()
+                plain_population["order_key"] = self._order_key.hex()
             counts = {"cells": self.cells, "people": self.cell_people}
         else:
-            own["n_people"] = self.n_people
-        write_bundle(path, {**facts, "population": own}, {**arrays, **counts}, self._key)
+            plain_population["n_people"] = self.n_people
+        write_bundle(
+            path, {**facts, "population": plain_population}, {**arrays, **counts}, self._key
+        )
 
     @classmethod
     def open(cls, path: str | Path | IO[bytes], *, key: bytes | None = None) -> Population:
@@ -410,27 +411,30 @@ class Population(HostOnly):
         """
         key = configured_key(key)
         facts, arrays = read_bundle(path, key)
-        own = facts.pop("population")
+        plain_population = facts.pop("population")
         settings = facts.pop("policy", None)
         policy = None if settings is None else PrivacyPolicy(**settings)
-        schema, domains = from_plain(own)
-        order_key = None if own["order_key"] is None else bytes.fromhex(own["order_key"])
+        schema, domains = from_plain(plain_population)
+        fingerprint = plain_population["fingerprint"]
+        order_key = None
+        if plain_population["order_key"] is not None:
+            order_key = bytes.fromhex(plain_population["order_key"])
         rows: SealedCells
-        if "n_people" in own:
-            rows = SealedCatalogue(own["fingerprint"], order_key)
+        if "n_people" in plain_population:
+            rows = SealedCatalogue(fingerprint, order_key)
             cells = np.empty((0, len(schema.quasi_identifiers)), dtype=np.int32)
             people = np.empty(0, dtype=np.int64)
         else:
             cells = arrays["cells"]
             people = arrays["people"]
-            rows = SealedCells(people, own["fingerprint"], order_key)
+            rows = SealedCells(people, fingerprint, order_key)
         return cls(
             Encoder(schema, domains),
             cells,
             people,
             rows,
             key,
-            n_people=own.get("n_people"),
+            n_people=plain_population.get("n_people"),
             policy=policy,
             sealed=BundleContent(arrays, facts),
         )
@@ -500,9 +504,9 @@ class Population(HostOnly):
         """Return a copy of the training rows."""
         return self._rows.table.copy()
 
-    def rows(self, at: Rows) -> pd.DataFrame:
+    def rows(self, positions: Rows) -> pd.DataFrame:
         """Return a copy of some of the training rows."""
-        return self._rows.table.take(at)
+        return self._rows.table.take(positions)
 
     def column(self, name: str) -> pd.Series:
         """Return a copy of one column."""
@@ -584,7 +588,7 @@ class Population(HostOnly):
         """
         if self._rows.subjects is None:
             return list(flags.sum(axis=1).tolist())
-        return [self.people(rows[some]) for some in flags]
+        return [self.people(rows[is_selected]) for is_selected in flags]
 
     def people_by_class(
         self, classes: NDArray[np.integer[Any]], n_classes: int, *, rows: Rows | None = None
@@ -786,10 +790,11 @@ def _subjects_of(
     if schema.subject is None:
         return None, None
     keys = frame[schema.subject]
-    found = unreadable(keys, Hashable)
-    if found:
+    unreadable_type = unreadable(keys, Hashable)
+    if unreadable_type:
         raise PopulationError(
-            f"subject key {schema.subject!r} holds {found}; give each person one text or number"
+            f"subject key {schema.subject!r} holds {unreadable_type}; give each person one text or"
+            " number"
         )
     if keys.dtype == object:
         # As texts, different keys stay apart; of objects, pandas would take True for 1, and for

@@ -37,9 +37,9 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def part(self, at: slice | Mask | Rows) -> Predictions:
+    def part(self, rows: slice | Mask | Rows) -> Predictions:
         """Return the predictions for some of the rows."""
-        return Predictions(self.labels[at], self.is_sure[at])
+        return Predictions(self.labels[rows], self.is_sure[rows])
 
     @classmethod
     def joined(cls, parts: Iterable[Predictions]) -> Predictions:

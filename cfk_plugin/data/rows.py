@@ -29,7 +29,7 @@ from cfk_plugin.errors import (
 )
 
 Work = Callable[[pd.DataFrame], pd.DataFrame]
-_TABLES = "at long, width long, numbers binary"
+_TABLES = "position long, width long, numbers binary"
 # keyed numbers are unsigned, Spark's are signed: flipping the top bit keeps their order
 _TOP = np.uint64(1 << 63)
 _CHANGED = (
@@ -83,10 +83,10 @@ class RowStore(HostOnly):
         return ()
 
     def keyed_numbers(
-        self, at: Rows, number_records: Callable[[pd.DataFrame], NDArray[np.uint64]]
+        self, rows: Rows, number_records: Callable[[pd.DataFrame], NDArray[np.uint64]]
     ) -> NDArray[np.uint64]:
         """Return the keyed number of each row; `number_records` computes those of a table."""
-        return number_records(self.table.take(at))
+        return number_records(self.table.take(rows))
 
     def check_policy(
         self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
@@ -275,62 +275,62 @@ class RowsOnCluster(RowStore):
         self._key = key
         self.encoder, self.cells, self.people = _counted(df, schema)
         super().__init__(np.repeat(np.arange(len(self.people)), self.people))
-        self._number = np.zeros(len(self), dtype=np.uint64)
-        self._known = np.zeros(len(self.cells), dtype=bool)
+        self._numbers = np.zeros(len(self), dtype=np.uint64)
+        self._has_numbers = np.zeros(len(self.cells), dtype=bool)
 
     def keyed_numbers(
         self,
-        at: Rows,
+        rows: Rows,
         number_records: Callable[[pd.DataFrame], NDArray[np.uint64]],  # noqa: ARG002 - workers do
     ) -> NDArray[np.uint64]:
-        return self.numbers(at)
+        return self.numbers(rows)
 
     def check_policy(
         self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
     ) -> None:
         del counts_rows_per_call  # l and t are refused here, whenever they are counted
-        needs = []
+        refused_settings = []
         if policy.l is not None:
-            needs.append("l")
+            refused_settings.append("l")
         if policy.t is not None:
-            needs.append("t")
+            refused_settings.append("t")
         if needs_private_values:
-            needs.append(f'guarantee="{policy.guarantee}"')
+            refused_settings.append(f'guarantee="{policy.guarantee}"')
         if policy.rare_values != "release":
-            needs.append("rare_values")
+            refused_settings.append("rare_values")
         if policy.alpha is not None:
-            needs.append("alpha")
+            refused_settings.append("alpha")
         if policy.private_values == "bins":
-            needs.append("private_values")
-        if needs:
+            refused_settings.append("private_values")
+        if refused_settings:
             raise PolicyError(
-                f"{', '.join(needs)}: judged by private values or predictions of people, and these"
-                ' rows stay on the cluster; use guarantee="reciprocal", or Population.from_frame or'
-                " from_parquet"
+                f"{', '.join(refused_settings)}: judged by private values or predictions of"
+                ' people, and these rows stay on the cluster; use guarantee="reciprocal", or'
+                " Population.from_frame or from_parquet"
             )
 
-    def numbers(self, at: Rows) -> NDArray[np.uint64]:
+    def numbers(self, rows: Rows) -> NDArray[np.uint64]:
         """Return keyed numbers of people; those of a whole cell are computed on the cluster,
         once.
         """
-        cells = np.unique(self.cell_of_row[at])
-        new_cells = cells[~self._known[cells]]
+        cells = np.unique(self.cell_of_row[rows])
+        new_cells = cells[~self._has_numbers[cells]]
         if len(new_cells):
             self._fetch_numbers(new_cells)
-        return self._number[at]
+        return self._numbers[rows]
 
     def _fetch_numbers(self, cells: Rows) -> None:
         """Fetch the keyed numbers of all people of some cells, smallest first in each cell."""
         reader = RecordReader(self.encoder, self._key, self.cells)
-        found = _to_pandas(_people(self._df, reader, cells))
-        cell = found["cell"].to_numpy(dtype=np.int64)
+        located_people = _to_pandas(_people(self._df, reader, cells))
+        cell = located_people["cell"].to_numpy(dtype=np.int64)
         people = np.bincount(cell, minlength=len(self.cells))
         if not np.array_equal(people[cells], self.people[cells]):
             raise PopulationError(_CHANGED)
-        number = unsigned(found["number"])
+        number = unsigned(located_people["number"])
         order = np.lexsort((number, cell))  # people of this process are sorted by their cells
-        self._number[np.isin(self.cell_of_row, cells)] = number[order]
-        self._known[cells] = True
+        self._numbers[np.isin(self.cell_of_row, cells)] = number[order]
+        self._has_numbers[cells] = True
 
     def map(
         self, work: Callable[[pd.DataFrame, RecordReader], pd.DataFrame], columns: str
@@ -344,27 +344,28 @@ class RowsOnCluster(RowStore):
 
     def run(self, work: Callable[[Rows], Rows], tables: list[Rows]) -> list[Rows]:
         def on_worker(frame: pd.DataFrame) -> pd.DataFrame:
-            given = (np.frombuffer(numbers, dtype=np.int64) for numbers in frame["numbers"])
-            found = [
-                work(table.reshape(-1, width))
-                for table, width in zip(given, frame["width"], strict=True)
+            arrays = (np.frombuffer(numbers, dtype=np.int64) for numbers in frame["numbers"])
+            worked_tables = [
+                work(array.reshape(-1, width))
+                for array, width in zip(arrays, frame["width"], strict=True)
             ]
             return pd.DataFrame(
                 {
-                    "at": frame["at"],
-                    "width": [table.shape[1] for table in found],
-                    "numbers": [table.astype(np.int64).tobytes() for table in found],
+                    "position": frame["position"],
+                    "width": [table.shape[1] for table in worked_tables],
+                    "numbers": [table.astype(np.int64).tobytes() for table in worked_tables],
                 }
             )
 
-        rows = [(at, table.shape[1], table.tobytes()) for at, table in enumerate(tables)]
-        asked = self._df.sparkSession.createDataFrame(rows, _TABLES).repartitionByRange(
-            len(rows), "at"
+        records = [(i, table.shape[1], table.tobytes()) for i, table in enumerate(tables)]
+        sent = self._df.sparkSession.createDataFrame(records, _TABLES).repartitionByRange(
+            len(records), "position"
         )
-        answered = _to_pandas(spread(asked, asked.columns, on_worker, _TABLES)).sort_values("at")
+        returned = _to_pandas(spread(sent, sent.columns, on_worker, _TABLES))
+        returned = returned.sort_values("position")
         return [
             np.frombuffer(numbers, dtype=np.int64).reshape(-1, width)
-            for width, numbers in zip(answered["width"], answered["numbers"], strict=True)
+            for width, numbers in zip(returned["width"], returned["numbers"], strict=True)
         ]
 
 
@@ -373,25 +374,26 @@ def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]
     functions = spark_functions()
     quasi = schema.quasi_identifiers
     table = select_columns(df, quasi)
-    found = _to_pandas(
+    combinations = _to_pandas(
         table.groupBy(*table.columns).agg(functions.count(functions.lit(1)).alias("people"))
     )
-    if found.empty:
+    if combinations.empty:
         raise PopulationError("a population needs a table with at least one row")
-    people = found.pop("people").to_numpy(dtype=np.float64)
-    found.columns = pd.Index(quasi)
-    known = {name: Domain.of(found[name], schema[name]) for name in quasi}
-    encoder = Encoder(schema, {**known, **_private_domains(df, schema)})
-    cells, cell = collapse(encoder, found)
+    people = combinations.pop("people").to_numpy(dtype=np.float64)
+    combinations.columns = pd.Index(quasi)
+    quasi_domains = {name: Domain.of(combinations[name], schema[name]) for name in quasi}
+    encoder = Encoder(schema, {**quasi_domains, **_private_domains(df, schema)})
+    cells, cell = collapse(encoder, combinations)
     if schema.subject is not None:
-        once = _to_pandas(_people(df, RecordReader(encoder, cells=cells)).groupBy("cell").count())
-        cell = once["cell"].to_numpy()
-        people = once["count"].to_numpy()
+        located_people = _people(df, RecordReader(encoder, cells=cells))
+        counts = _to_pandas(located_people.groupBy("cell").count())
+        cell = counts["cell"].to_numpy()
+        people = counts["count"].to_numpy()
     people_of_cell = np.bincount(cell, weights=people, minlength=len(cells)).astype(np.int64)
     return encoder, cells, people_of_cell
 
 
-def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = None) -> Any:
+def _people(df: Any, reader: RecordReader, wanted_cells: NDArray[np.int64] | None = None) -> Any:
     """Return a Spark table of the cell and the keyed number of each person.
 
     With a subject key, a person with several rows belongs to the first of their cells.
@@ -401,7 +403,7 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
     df : Spark table of the training rows
     reader : RecordReader
         It knows the cells, and the key for the numbers of records.
-    wanted : int64, shape (n_wanted,), optional
+    wanted_cells : int64, shape (n_wanted_cells,), optional
         The cells whose people are returned; by default all cells.
     """
     schema = reader.encoder.schema
@@ -420,8 +422,8 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
         if (cell < 0).any():
             raise PopulationError(_CHANGED)
         is_wanted = np.ones(len(frame), dtype=bool)
-        if wanted is not None:
-            is_wanted = np.isin(cell, wanted)
+        if wanted_cells is not None:
+            is_wanted = np.isin(cell, wanted_cells)
         number = np.zeros(len(frame), dtype=np.uint64)
         number[is_wanted] = reader.numbers(frame[is_wanted])
         return pd.DataFrame({"cell": cell, "number": signed(number), "is_wanted": is_wanted})
@@ -460,16 +462,16 @@ def _people(df: Any, reader: RecordReader, wanted: NDArray[np.int64] | None = No
 def spread(table: Any, names: Sequence[str], work: Work, columns: Any) -> Any:
     """Apply a function to a Spark table; it sees the given column names."""
 
-    def each(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    def map_batches(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
             batch.columns = pd.Index(names)
             # Spark sends what is raised here, text and all, to the driver and its logs; ours name
             # columns at most
             with quiet("{} on a worker", PopulationError, let=CFKError):
-                found = work(batch)
-            yield found
+                mapped_batch = work(batch)
+            yield mapped_batch
 
-    return table.mapInPandas(each, columns)
+    return table.mapInPandas(map_batches, columns)
 
 
 def signed(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -488,7 +490,7 @@ def _to_pandas(table: Any) -> pd.DataFrame:
     with quiet("the job on the cluster failed", PopulationError, let=PopulationError):
         try:
             with warnings.catch_warnings(action="ignore"):
-                found: pd.DataFrame = table.toPandas()
+                frame: pd.DataFrame = table.toPandas()
         except Exception as error:
             text = str(error)  # it says which of our sentences it is, and goes no further
             if _CHANGED in text:
@@ -496,7 +498,7 @@ def _to_pandas(table: Any) -> pd.DataFrame:
             if "ModuleNotFoundError" in text:
                 raise PopulationError(_NOT_INSTALLED) from None
             raise
-    return found
+    return frame
 
 
 def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
@@ -525,7 +527,9 @@ def _private_domains(df: Any, schema: Schema) -> dict[str, Domain]:
 def _gap(table: Any, name: str) -> Any:
     missing = table[name].isNull()
     is_float = table.schema[name].dataType.typeName() in ("float", "double")
-    return missing | spark_functions().isnan(table[name]) if is_float else missing
+    if is_float:
+        return missing | spark_functions().isnan(table[name])
+    return missing
 
 
 def select_columns(df: Any, names: Sequence[str]) -> Any:

@@ -38,12 +38,12 @@ class KnownOutcomes(NamedTuple):
         """
         if is_kept.all():
             return self
-        at = np.flatnonzero(is_kept[self.which])
+        combinations = np.flatnonzero(is_kept[self.which])
         new_number = np.cumsum(is_kept) - 1
         return KnownOutcomes(
-            which=new_number[self.which[at]],
-            cells=self.cells[at],
-            predictions=self.predictions.part(at),
+            which=new_number[self.which[combinations]],
+            cells=self.cells[combinations],
+            predictions=self.predictions.part(combinations),
         )
 
 
@@ -143,37 +143,37 @@ class TrainingLabels(HostOnly):
             tables.append(queries)
         known_outcomes = KnownOutcomes()
         if 0 < len(counterfactuals) <= FEW:
-            foreseen = self._foreseen(counterfactuals, groups, cells_of_region)
-            labels_of_table, known_outcomes = self._ask_few(tables, foreseen)
+            combinations = self._combinations_to_verify(counterfactuals, groups, cells_of_region)
+            labels_of_table, known_outcomes = self._ask_few(tables, combinations)
         else:
             labels_of_table = self._ask_all(tables)
         if isinstance(queries, EncodedTable):
             return labels_of_table[0], labels_of_table[1], known_outcomes
         return labels_of_table[0], queries, known_outcomes
 
-    def _foreseen(
+    def _combinations_to_verify(
         self,
         counterfactuals: EncodedTable,
         groups: FixedRegions | None,
         cells_of_region: Callable[[Region], Codes] | None,
     ) -> KnownOutcomes:
         """Return the combinations that verification will ask about, still without predictions."""
-        which = [np.empty(0, dtype=np.int64)]
+        positions = [np.empty(0, dtype=np.int64)]
         cells = [np.empty((0, len(self.population.sizes)), dtype=np.int32)]
         if groups is not None and cells_of_region is not None:
             the_only_class = np.zeros(len(counterfactuals), dtype=np.int64)
             group = groups.group_of(counterfactuals.codes, counterfactuals.numbers, the_only_class)
             for i in np.flatnonzero(group >= 0).tolist():
                 cells.append(cells_of_region(groups.regions[group[i]]))
-                which.append(np.full(len(cells[-1]), i))
-        return KnownOutcomes(np.concatenate(which), np.concatenate(cells))
+                positions.append(np.full(len(cells[-1]), i))
+        return KnownOutcomes(np.concatenate(positions), np.concatenate(cells))
 
     def _ask_few(
-        self, tables: Sequence[EncodedTable], foreseen: KnownOutcomes
+        self, tables: Sequence[EncodedTable], combinations: KnownOutcomes
     ) -> tuple[list[Labels], KnownOutcomes]:
-        """Return the labels of each table and the foreseen outcomes, from one call of the model.
+        """Return the labels of each table and the outcomes of combinations, from one model call.
 
-        The combinations of `foreseen` belong to rows of the first table.
+        The combinations belong to rows of the first table.
         """
         rows = tables[0]
         for table in tables[1:]:
@@ -181,13 +181,14 @@ class TrainingLabels(HostOnly):
         codes, _ = rows.quasi_identifiers
         # The code ``domain.size`` stands for the row's own value.
         own_cells = np.where(codes < 0, self.population.sizes.astype(np.int32), codes)
-        which = np.concatenate([np.arange(len(rows)), foreseen.which])
-        cells = np.concatenate([own_cells, foreseen.cells])
-        frame = rows_for_cells(self.population.encoder, rows, which, cells)
+        row_of_cell = np.concatenate([np.arange(len(rows)), combinations.which])
+        cells = np.concatenate([own_cells, combinations.cells])
+        frame = rows_for_cells(self.population.encoder, rows, row_of_cell, cells)
         sizes = [len(table) for table in tables]
-        *of_tables, of_foreseen = self.predictions(frame).divided([*sizes, len(foreseen.which)])
-        labels_of_table = [predictions.labels for predictions in of_tables]
-        return labels_of_table, foreseen._replace(predictions=of_foreseen)
+        sizes.append(len(combinations.which))
+        *table_predictions, cell_predictions = self.predictions(frame).divided(sizes)
+        labels_of_table = [predictions.labels for predictions in table_predictions]
+        return labels_of_table, combinations._replace(predictions=cell_predictions)
 
     def _ask_all(self, tables: Sequence[EncodedTable]) -> list[Labels]:
         """Return the labels of each table, in one call if all have the same dtypes."""
@@ -277,14 +278,14 @@ class CombinationOutcomes(HostOnly):
     def _counts(self) -> str:
         return f"{len(self._grade_of_key)} cells known"
 
-    def restrict(self, at: Rows) -> CombinationOutcomes:
+    def restrict(self, positions: Rows) -> CombinationOutcomes:
         """Return the outcomes for some of the counterfactuals, renumbered from 0.
 
         What either object learns from the model, the other knows too.
         """
         part = object.__new__(CombinationOutcomes)
         vars(part).update(vars(self))
-        part._positions = self._positions[at]
+        part._positions = self._positions[positions]
         return part
 
     def ask(self, which: Rows, cells: Codes, *, reuse: bool = True) -> Mask:
@@ -321,10 +322,12 @@ class CombinationOutcomes(HostOnly):
 
     def _learn(self, keys: Sequence[Any], positions: Rows, cells: Codes) -> None:
         """Ask the model about each combination whose grade is not known, once."""
-        position_of_key = {key: i for i, key in enumerate(keys) if key not in self._grade_of_key}
-        at = np.fromiter(position_of_key.values(), dtype=np.int64, count=len(position_of_key))
-        grades = self._evaluate(positions[at], cells[at])
-        self._grade_of_key.update(zip(position_of_key, grades.tolist(), strict=True))
+        combination_of_key = {key: i for i, key in enumerate(keys) if key not in self._grade_of_key}
+        combinations = np.fromiter(
+            combination_of_key.values(), dtype=np.int64, count=len(combination_of_key)
+        )
+        grades = self._evaluate(positions[combinations], cells[combinations])
+        self._grade_of_key.update(zip(combination_of_key, grades.tolist(), strict=True))
 
     def desired_rows(self, which: int | Rows, rows: Rows) -> Mask | None:
         """Return whether training rows have the outcome that counterfactuals must reach.
