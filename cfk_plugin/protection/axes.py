@@ -265,12 +265,12 @@ def box_distance(  # noqa: C901 - a kernel
             if low == missing:
                 return weight
             high -= 1
-        below = float(axes.position[axes.offset[j] + low])
-        above = float(axes.position[axes.offset[j] + high])
-        if position < below:
-            return min(weight, below - position)
-        if position > above:
-            return min(weight, position - above)
+        low_position = float(axes.position[axes.offset[j] + low])
+        high_position = float(axes.position[axes.offset[j] + high])
+        if position < low_position:
+            return min(weight, low_position - position)
+        if position > high_position:
+            return min(weight, position - high_position)
         return 0.0
     if low <= anchor <= high:
         return 0.0

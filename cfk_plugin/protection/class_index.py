@@ -363,7 +363,7 @@ def nearest(  # noqa: C901 - a kernel
     anchor, positions : shape (n_axes,); as in `plain_hull_cost`
     people : at least 1; if the population has fewer people, all classes are returned
     """
-    # A heap of the classes chosen so far, the dearest at its root.
+    # A heap of the nearest classes so far, the dearest at its root.
     heap_cost = np.empty(64)
     heap_class = np.empty(64, np.int64)
     size = 0
@@ -381,19 +381,19 @@ def nearest(  # noqa: C901 - a kernel
         if todo_cost[top] >= radius:
             continue
         if tree.child[t] >= 0:
-            near = tree.child[t]
-            far = near + 1
-            near_cost = reach(axes, anchor, positions, tree.low, tree.high, near, radius)
-            far_cost = reach(axes, anchor, positions, tree.low, tree.high, far, radius)
+            near_child = tree.child[t]
+            far_child = near_child + 1
+            near_cost = reach(axes, anchor, positions, tree.low, tree.high, near_child, radius)
+            far_cost = reach(axes, anchor, positions, tree.low, tree.high, far_child, radius)
             if far_cost < near_cost:
-                near, far = far, near
+                near_child, far_child = far_child, near_child
                 near_cost, far_cost = far_cost, near_cost
             if top + 2 > todo.size:
                 todo = longer(todo)
                 todo_cost = longer(todo_cost)
-            todo[top] = far
+            todo[top] = far_child
             todo_cost[top] = far_cost
-            todo[top + 1] = near
+            todo[top + 1] = near_child
             todo_cost[top + 1] = near_cost
             top += 2
             continue
@@ -421,7 +421,10 @@ def nearest(  # noqa: C901 - a kernel
                 _sift_down(heap_cost, heap_class, size)
             if n_people >= people:
                 radius = heap_cost[0]
-    return heap_class[:size].copy(), heap_cost[0] if size else 0.0
+    largest_cost = 0.0
+    if size > 0:
+        largest_cost = heap_cost[0]
+    return heap_class[:size].copy(), largest_cost
 
 
 def plain_nearest(
@@ -432,8 +435,8 @@ def plain_nearest(
     order = np.argsort(costs, kind="stable")
     order = order[tree.weight[order] > 0]
     n_needed = int(np.searchsorted(np.cumsum(tree.weight[order]), people)) + 1
-    chosen = order[:n_needed]
-    return chosen, float(costs[chosen].max(initial=0.0))
+    classes = order[:n_needed]
+    return classes, float(costs[classes].max(initial=0.0))
 
 
 @jit
@@ -442,7 +445,7 @@ def ball(tree: ClassTree, axes: AxisArrays, anchor: Codes, positions: Floats, li
 
     They are numbered and sorted in tree order. Equals `plain_ball`.
     """
-    found = np.empty(256, np.int64)
+    classes = np.empty(256, np.int64)
     size = 0
     todo = np.empty(128, np.int64)
     todo[0] = 0
@@ -462,11 +465,11 @@ def ball(tree: ClassTree, axes: AxisArrays, anchor: Codes, positions: Floats, li
         for i in range(tree.start[t], tree.stop[t]):
             cost = reach(axes, anchor, positions, tree.codes, tree.codes, i, limit)
             if cost < limit and tree.weight[i] > 0:
-                if size == found.size:
-                    found = longer(found)
-                found[size] = i
+                if size == classes.size:
+                    classes = longer(classes)
+                classes[size] = i
                 size += 1
-    return found[:size].copy()
+    return classes[:size].copy()
 
 
 def plain_ball(

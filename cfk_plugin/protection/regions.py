@@ -50,13 +50,16 @@ def ends_of_region(population: Population, region: Region) -> list[Codes]:
     return ends_of_parts
 
 
-def side_by_side(each: Sequence[Sequence[Codes]], none: Codes) -> tuple[Codes, Ints]:
+def side_by_side(
+    codes_of_regions: Sequence[Sequence[Codes]], no_codes: Codes
+) -> tuple[Codes, Ints]:
     """Return codes of several regions in one table, and the region that each line belongs to.
 
     Parameters
     ----------
-    each : for each region, codes of each quasi-identifier; these are repeated to be of one length
-    none : shape (0, n_quasi_identifiers); the table if there is no region
+    codes_of_regions : for each region, codes of each quasi-identifier; these are repeated to be of
+        one length
+    no_codes : shape (0, n_quasi_identifiers); the table if there is no region
 
     Returns
     -------
@@ -64,12 +67,12 @@ def side_by_side(each: Sequence[Sequence[Codes]], none: Codes) -> tuple[Codes, I
     region_of_line : shape (n_lines,)
     """
     tables = []
-    for codes_of_axes in each:
+    for codes_of_axes in codes_of_regions:
         n_lines = max(map(len, codes_of_axes))
         tables.append(np.column_stack([np.resize(codes, n_lines) for codes in codes_of_axes]))
     n_lines_of_region = [len(table) for table in tables]
-    region_of_line = np.repeat(np.arange(len(each)), n_lines_of_region)
-    return np.concatenate([none, *tables], dtype=np.int32), region_of_line
+    region_of_line = np.repeat(np.arange(len(codes_of_regions)), n_lines_of_region)
+    return np.concatenate([no_codes, *tables], dtype=np.int32), region_of_line
 
 
 def part_of_codes(domain: Domain, codes: Codes, own_number: float | None = None) -> Part:

@@ -231,7 +231,7 @@ class KAnonymizer(HostOnly):
         self._check_settings()
         if self.ledger is not None:
             population.require_cells(PolicyError(_LEDGER_OF_SEALED))
-        models_later = [thresholded(each, threshold) for each in checked_later(later)]
+        models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
         with doing("asking the model about the training rows"):
             return self._learn(population, thresholded(model, threshold), desired, models_later)
 
@@ -271,7 +271,7 @@ class KAnonymizer(HostOnly):
         self.model_ = self._labelled(model)
         rows = TrainingLabels(self.model_, population)
         self._check_outcomes(rows)
-        self.later_ = [self._labelled(each) for each in later]
+        self.later_ = [self._labelled(later_model) for later_model in later]
         rows.requirement = requirement_of(self.policy_, self.goal_, rows, self.later_)
         people = self._people_of_ledger()
         self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, self.effort, people)
@@ -409,10 +409,10 @@ class KAnonymizer(HostOnly):
             If the policy says ``on_infeasible="raise"`` and an entry had to be withheld.
         """
         self._check_cells("transform()")
-        started = time.perf_counter()
+        start_time = time.perf_counter()
         frame, query = as_table(counterfactuals, self.population_.schema.features)
         features = self.population_.schema.features
-        request = Request(started=started)
+        request = Request(started=start_time)
         if factuals is not None:
             factuals = require_features(factuals, features, "factuals")
             if len(factuals) != len(frame):
@@ -426,7 +426,7 @@ class KAnonymizer(HostOnly):
         if limit is not None and factuals is None:
             raise InputError("max_changes counts what a person changes; give the factuals as well")
         request = replace(request, decided=decided_features(features, rules), rules=rules)
-        with _shown("protecting counterfactuals", progress) as shown_progress:
+        with _showing_progress("protecting counterfactuals", progress) as shown_progress:
             explanations, findings = self.pipeline_.release(
                 frame,
                 query,
@@ -515,7 +515,7 @@ class KAnonymizer(HostOnly):
             # Withheld here, so that the ledger does not record them either.
             explanations.extend(Withheld(number, "not_recorded") for number in query.tolist())
         else:
-            with _shown("answering queries", progress) as shown_progress:
+            with _showing_progress("answering queries", progress) as shown_progress:
                 explanations = pipeline.answer(
                     frame.take(query), query, rules, shown_progress, max_changes=limit
                 )
@@ -801,8 +801,10 @@ class KAnonymizer(HostOnly):
         names = [name for name in self._personal_columns if name not in call.decided]
         if not names or call.queries is None or not call.queries.columns.is_unique:
             return
-        given = self.population_.conform(call.queries)
-        rows = dict(zip(call.queries.index.tolist(), given[names].to_dict("records"), strict=True))
+        queries = self.population_.conform(call.queries)
+        rows = dict(
+            zip(call.queries.index.tolist(), queries[names].to_dict("records"), strict=True)
+        )
         changed: set[str] = set()
         for entry in entries:
             if isinstance(entry, GeneralizedCounterfactual) and entry.query in rows:
@@ -878,7 +880,7 @@ def _check_search(change_cost: object, rounding: object) -> None:
 
 
 @contextmanager
-def _shown(step: str, progress: Progress | None) -> Iterator[Progress | None]:
+def _showing_progress(step: str, progress: Progress | None) -> Iterator[Progress | None]:
     """Yield a callback that shows progress: by the user's own callable, or else as a line."""
     if progress is None:
         with doing(step):

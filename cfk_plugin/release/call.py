@@ -120,16 +120,16 @@ class CatalogueOrigin(HostOnly):
     explainer_start: ExplainerStart | None = None  # the counterfactuals that the search began at
     start: SearchStart = "query"
 
-    def take(self, at: Rows) -> CatalogueOrigin:
+    def take(self, rows: Rows) -> CatalogueOrigin:
         """Return the origin of some of the candidates."""
         start = self.explainer_start
         if start is not None:
-            start = start_of(start, at)
+            start = start_of(start, rows)
         return replace(
             self,
-            entries=self.entries[at],
-            values_entry=rows_of(self.values_entry, at),
-            moved=rows_of(self.moved, at),
+            entries=self.entries[rows],
+            values_entry=rows_of(self.values_entry, rows),
+            moved=rows_of(self.moved, rows),
             explainer_start=start,
         )
 
@@ -158,19 +158,19 @@ class Candidates(HostOnly):
         """Says of labels, given with the candidate each belongs to, whether they are desired."""
         return self.goal.test_for(self.labels, self.factual_labels)
 
-    def take(self, at: Rows) -> Candidates:
+    def take(self, rows: Rows) -> Candidates:
         """Return some of the candidates."""
         return replace(
             self,
-            position=self.position[at],
-            points=self.points.take(at),
-            query=self.query[at],
-            labels=self.labels[at],
-            factual_labels=rows_of(self.factual_labels, at),
-            combination_outcomes=self.combination_outcomes.restrict(at),
-            eligibility=self.eligibility[at],
-            constraints=_take(self.constraints, at),
-            origin=_take(self.origin, at),
+            position=self.position[rows],
+            points=self.points.take(rows),
+            query=self.query[rows],
+            labels=self.labels[rows],
+            factual_labels=rows_of(self.factual_labels, rows),
+            combination_outcomes=self.combination_outcomes.restrict(rows),
+            eligibility=self.eligibility[rows],
+            constraints=_take(self.constraints, rows),
+            origin=_take(self.origin, rows),
         )
 
 
@@ -182,27 +182,27 @@ class Selection(HostOnly):
     withheld: Mapping[int, str]  # reasons by position in the call, where the guarantee knows one
 
 
-def start_of(explainer_start: ExplainerStart, at: Rows) -> ExplainerStart:
+def start_of(explainer_start: ExplainerStart, rows: Rows) -> ExplainerStart:
     """Return some of an explainer's counterfactuals, with their groups."""
     return replace(
         explainer_start,
-        counterfactuals=explainer_start.counterfactuals.take(at),
-        groups=explainer_start.groups[at],
+        counterfactuals=explainer_start.counterfactuals.take(rows),
+        groups=explainer_start.groups[rows],
     )
 
 
-def rows_of(column: NDArray[Any] | None, at: Rows | Mask) -> NDArray[Any] | None:
+def rows_of(column: NDArray[Any] | None, rows: Rows | Mask) -> NDArray[Any] | None:
     """Return some rows of an array that may be missing."""
-    return None if column is None else np.asarray(column[at])
+    return None if column is None else np.asarray(column[rows])
 
 
 class _Takes(Protocol):
-    def take(self, at: Rows, /) -> Self: ...
+    def take(self, rows: Rows, /) -> Self: ...
 
 
 _Table = TypeVar("_Table", bound=_Takes)
 
 
-def _take(table: _Table | None, at: Rows) -> _Table | None:
+def _take(table: _Table | None, rows: Rows) -> _Table | None:
     """Return some rows of a table that may be missing."""
-    return None if table is None else table.take(at)
+    return None if table is None else table.take(rows)

@@ -274,28 +274,30 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         has_outcome = call.goal.is_met_already(len(constraints.queries), labels_of_queries)
         return answers.without(has_outcome), has_outcome
 
-    def _selection(self, call: Call, found: FoundAnswers) -> Selection:
+    def _selection(self, call: Call, found_answers: FoundAnswers) -> Selection:
         """Return the answers as candidates, and why other rows have none."""
-        answers = found.answers
+        answers = found_answers.answers
         is_answered = answers.entry >= 0
-        withheld = self._reasons(call, found.position[~is_answered], found.position[is_answered])
-        withheld |= _already_desired(found.already_desired)
+        withheld = self._reasons(
+            call, found_answers.position[~is_answered], found_answers.position[is_answered]
+        )
+        withheld |= _already_desired(found_answers.already_desired)
         if not is_answered.any():
             return Selection(None, withheld)
-        answered = np.flatnonzero(is_answered)
-        position = found.position[answered]
-        entries = answers.entry[answered]
+        rows = np.flatnonzero(is_answered)
+        position = found_answers.position[rows]
+        entries = answers.entry[rows]
         points = answers.points
         if points is None:  # entries as they are
             points = encode(self.catalogue.points.take(entries), self.population.encoder)
         labels = self.catalogue.labels[entries]
-        factual_labels = rows_of(found.factual_labels, answered)
+        factual_labels = rows_of(found_answers.factual_labels, rows)
         judge = call.goal.test_for(labels, factual_labels)
         known_outcomes = answers.known_outcomes(self.catalogue)
         explainer_start = None
         start: SearchStart = "query"
-        if found.explainer_start is not None:
-            explainer_start = start_of(found.explainer_start, answered)
+        if found_answers.explainer_start is not None:
+            explainer_start = start_of(found_answers.explainer_start, rows)
             # If the explainer's answers depend on no row, where a search starts discloses none.
             start = "query" if call.depends_on_no_row else "explainer"
         candidates = Candidates(
@@ -374,18 +376,22 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             return set()
         own_regions = self.partition.regions
         groups = self.catalogue.group[candidates.origin.entries].tolist()
-        others = [i for i, group in enumerate(groups) if regions[i] != own_regions[group]]
-        if not others:
+        changed_candidates = [
+            i for i, group in enumerate(groups) if regions[i] != own_regions[group]
+        ]
+        if not changed_candidates:
             return set()
-        at = np.array(others, dtype=np.int64)
+        rows = np.array(changed_candidates, dtype=np.int64)
         columns = {}
         for name in self.population.schema.quasi_identifiers:
             domain = self.population.domains[name]
-            parts = DistinctParts.build(domain, [regions[i][name] for i in others])
-            codes, numbers = constraints.take(at).nearest(name, parts, np.arange(len(at)), parts.of)
+            parts = DistinctParts.build(domain, [regions[i][name] for i in changed_candidates])
+            codes, numbers = constraints.take(rows).nearest(
+                name, parts, np.arange(len(rows)), parts.of
+            )
             columns[name] = domain.column(codes, numbers)
-        labels = self.rows.ask(candidates.points.frame.take(at).assign(**columns))
-        return set(at[~candidates.outcome_test(labels, at)].tolist())
+        labels = self.rows.ask(candidates.points.frame.take(rows).assign(**columns))
+        return set(rows[~candidates.outcome_test(labels, rows)].tolist())
 
     def newcomers(self) -> Handles | None:
         """Return the people who were in no published table, where entries have exact values."""
@@ -530,14 +536,14 @@ def _entries_with_values(catalogue: Catalogue, entries: Rows, values_entry: Rows
     All have shape (m,). Numbers in `values_entry` that are no entry's stand for other values.
     """
     source = entries.copy()
-    at = np.flatnonzero((values_entry >= 0) & (values_entry < len(catalogue)))
-    # (n_at, 1 + n_private): group, and what is released of the private values
+    positions = np.flatnonzero((values_entry >= 0) & (values_entry < len(catalogue)))
+    # (n_positions, 1 + n_private): group, and what is released of the private values
     keys = np.column_stack(
-        [catalogue.group[entries[at]], catalogue.released_codes[values_entry[at]]]
+        [catalogue.group[entries[positions]], catalogue.released_codes[values_entry[positions]]]
     )
-    source[at] = [
+    source[positions] = [
         catalogue.entry_of_release.get(key.tobytes(), entry)
-        for key, entry in zip(keys, source[at], strict=True)
+        for key, entry in zip(keys, source[positions], strict=True)
     ]
     return source
 
@@ -581,13 +587,13 @@ def noted_verdicts(
     """
     noted: list[Verdict] = []
     # Queries that share a verdict and these facts share the noted one too.
-    known: dict[tuple[int, bytes, bytes], Verdict] = {}
+    noted_by_key: dict[tuple[int, bytes, bytes], Verdict] = {}
     for verdict, moved, unchanged in zip(verdicts, is_moved, is_unchanged, strict=True):
         if not isinstance(verdict, Certified):
             noted.append(verdict)
             continue
         key = (id(verdict), moved.tobytes(), unchanged.tobytes())
-        if key not in known:
+        if key not in noted_by_key:
             hidden = {*verdict.recount.binned, *verdict.recount.withheld}
             equal = compress(private, unchanged.tolist())
             recount = verdict.recount.with_counts(
@@ -595,6 +601,6 @@ def noted_verdicts(
                 unchanged=tuple(name for name in equal if name not in hidden),
             )
             certificate = replace(verdict.certificate, not_stopped=not_stopped)
-            known[key] = Certified(verdict.region, certificate, recount)
-        noted.append(known[key])
+            noted_by_key[key] = Certified(verdict.region, certificate, recount)
+        noted.append(noted_by_key[key])
     return noted

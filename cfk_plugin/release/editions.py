@@ -111,11 +111,12 @@ class CatalogueEditions(HostOnly):
 
         `is_new` has the shape (n_rows,).
         """
-        known = set(on_record.entries)
+        entries_on_record = set(on_record.entries)
         return [
             center.entry
             for center in centers_of(partition, self._policy.k, outcomes)
-            if center.entry not in known and center.is_of_new_people(is_new, self._policy.k)
+            if center.entry not in entries_on_record
+            and center.is_of_new_people(is_new, self._policy.k)
         ]
 
     def _build(
@@ -282,9 +283,12 @@ def _text_of(goal: DesiredOutcome) -> str:
     return to_text(label)
 
 
-def _is_new(handles: NDArray[np.object_], known: Handles) -> NDArray[np.bool_]:
-    """Return which people are not among those known; both arrays have the shape (n_rows,)."""
-    return np.array([handle not in known for handle in handles.tolist()], dtype=bool)
+def _is_new(handles: NDArray[np.object_], known_people: Handles) -> NDArray[np.bool_]:
+    """Return a mask of the people who are not among those known.
+
+    Both arrays have the shape (n_rows,).
+    """
+    return np.array([handle not in known_people for handle in handles.tolist()], dtype=bool)
 
 
 def _people_of(editions: Sequence[Edition]) -> Handles:

@@ -24,9 +24,11 @@ class ExplanationSummary(dict[str, Any]):
         reasons = ", ".join(f"{reason} {n}" for reason, n in n_of_reason.items())
         if reasons:
             rows.append(("", f"withheld for {reasons}", Markup("<small>reasons</small>")))
-        shown = {*_IN_WORDS, "reasons"}
-        further = [name for name, value in self.items() if name not in shown and value is not None]
-        note = f"Also: {', '.join(further)}." if further else ""
+        shown_names = {*_IN_WORDS, "reasons"}
+        other_names = [
+            name for name, value in self.items() if name not in shown_names and value is not None
+        ]
+        note = f"Also: {', '.join(other_names)}." if other_names else ""
         return card("Summary", table((), rows), note=note)
 
 

@@ -62,13 +62,13 @@ class LedgerGuard(HostOnly):
         # Verified together first, as the model is asked; the ledger then asks one by one.
         self._verify([self._left_of(i, release) for i, release in on_record.items()])
         verdicts = self._protect_without_region([*on_record])
-        wanted: dict[int, Candidate] = {}
+        ledger_candidates: dict[int, Candidate] = {}
         for i, record in enumerate(records):
             if record is None:
                 verdicts[i] = _without_record(verdicts[i])
             elif i in on_record:
                 # Proposed as it is: the ledger asks whether it may be released.
-                wanted[i] = self._candidate(record, on_record[i].region, frozenset())
+                ledger_candidates[i] = self._candidate(record, on_record[i].region, frozenset())
             else:
                 verdict = verdicts[i]
                 if isinstance(verdict, Withheld):
@@ -77,10 +77,10 @@ class LedgerGuard(HostOnly):
                 if self._are_too_few_new(members):
                     verdicts[i] = refused("too_few_new")
                 else:
-                    wanted[i] = self._candidate(record, verdict.region, members)
-        today = _TodayOfGuard(self, [*wanted])
-        decisions = self.ledger.settle([*wanted.values()], today)
-        for i, decision in zip(wanted, decisions, strict=True):
+                    ledger_candidates[i] = self._candidate(record, verdict.region, members)
+        today = _TodayOfGuard(self, [*ledger_candidates])
+        decisions = self.ledger.settle([*ledger_candidates.values()], today)
+        for i, decision in zip(ledger_candidates, decisions, strict=True):
             verdicts[i] = self._decided(i, verdicts.get(i), decision)
         return [verdicts[i] for i in range(len(self.candidates))]
 
@@ -124,13 +124,15 @@ class LedgerGuard(HostOnly):
         If records do not keep their regions, only releases under this policy and of this population
         count.
         """
-        known = [record for record in records if record is not None]
-        if not known:
+        known_records = [record for record in records if record is not None]
+        if not known_records:
             return {}
         if self.guarantee.keeps_released_regions:
-            latest = self.ledger.latest(known)
+            latest = self.ledger.latest(known_records)
         else:
-            latest = self.ledger.latest(known, self.policy.sha256, self.population.fingerprint)
+            latest = self.ledger.latest(
+                known_records, self.policy.sha256, self.population.fingerprint
+            )
         return {i: latest[record] for i, record in enumerate(records) if record in latest}
 
     def _candidate(self, record: str, region: Region, members: Handles) -> Candidate:
@@ -171,8 +173,8 @@ class LedgerGuard(HostOnly):
         candidates = self.candidates.take(np.array([claim.position for claim in new]))
         regions = [claim.region for claim in new]
         remaining = {
-            at: self._remaining_rows(claim.region, claim.people)
-            for at, claim in enumerate(new)
+            i: self._remaining_rows(claim.region, claim.people)
+            for i, claim in enumerate(new)
             if claim.people is not None
         }
         verdicts = self.verifier.verify(
@@ -184,8 +186,11 @@ class LedgerGuard(HostOnly):
             remaining,
         )
         untrue = self.guarantee.untrue(regions, candidates)
-        for at, (claim, verdict) in enumerate(zip(new, verdicts, strict=True)):
-            self._verdicts[claim] = refused("verification_failed") if at in untrue else verdict
+        for i, (claim, verdict) in enumerate(zip(new, verdicts, strict=True)):
+            if i in untrue:
+                self._verdicts[claim] = refused("verification_failed")
+            else:
+                self._verdicts[claim] = verdict
 
     def _remaining_rows(self, region: Region, people: RegionPeople) -> RemainingRows:
         """Return the rows inside of a region of the people who are left."""

@@ -345,10 +345,10 @@ class Pipeline(HostOnly):
         if self.goal.needs_factual_labels:
             if factual_labels is not None:
                 return call
-            asked = self.rows.queried(factuals, call.query)
-            if isinstance(asked, EncodedTable):
-                return replace(call, unlabelled_factuals=asked)
-            return replace(call, factual_labels=asked)
+            labels_or_table = self.rows.queried(factuals, call.query)
+            if isinstance(labels_or_table, EncodedTable):
+                return replace(call, unlabelled_factuals=labels_or_table)
+            return replace(call, factual_labels=labels_or_table)
         if factual_table is None:
             return call
         already_desired = None

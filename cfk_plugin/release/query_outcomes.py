@@ -31,11 +31,13 @@ class ReadableQueries(HostOnly):
         With `with_unknown`, queries with a category that the population lacks are among them. Not
         every model can be asked about these.
         """
-        at = valid_rows(queries)
+        positions = valid_rows(queries)
         if with_unknown:
-            at = np.union1d(at, with_unknown_category(queries))
-        _, first, row_of = np.unique(query_of_row[at], return_index=True, return_inverse=True)
-        return cls(queries.take(at[first]), at, row_of, len(query_of_row))
+            positions = np.union1d(positions, with_unknown_category(queries))
+        _, first, row_of = np.unique(
+            query_of_row[positions], return_index=True, return_inverse=True
+        )
+        return cls(queries.take(positions[first]), positions, row_of, len(query_of_row))
 
     def with_outcome(self, goal: DesiredOutcome, labels: Labels) -> Mask:
         """Return a mask of shape (n_asked,): whether the query has the outcome already.

@@ -182,11 +182,11 @@ class CandidateSearch:
             region_distances[n_outside > constraints.max_changes] = np.inf
         if constraints.rules:
             on_regions, on_values = constraints_by_role(self._catalogue, constraints.take(query))
-            offered = {name: self._catalogue.offered(name) for name in constraints.rules}
+            offered_parts = {name: self._catalogue.offered(name) for name in constraints.rules}
             n_groups = region_distances.shape[1]
-            region_distances[~on_regions.admits_all(offered, n_groups)] = np.inf
+            region_distances[~on_regions.admits_all(offered_parts, n_groups)] = np.inf
             if not request.move_towards_query:
-                is_permitted = on_values.admits_all(offered, len(self._catalogue))
+                is_permitted = on_values.admits_all(offered_parts, len(self._catalogue))
                 values_distances[~is_permitted] = np.inf
         return region_distances, values_distances
 
@@ -200,7 +200,7 @@ class CandidateSearch:
         groups = explainer_start.groups[query]
         no_distance = np.zeros(len(query))
         weakest = self._catalogue.weakest_of(groups)
-        itself = self._catalogue.entry_of(explainer_start.counterfactuals.take(query), groups)
+        own_entry = self._catalogue.entry_of(explainer_start.counterfactuals.take(query), groups)
         with_own_values = RegionAndValues(
             query=query,
             entry=weakest,
@@ -208,14 +208,14 @@ class CandidateSearch:
             distance=no_distance,
         )
         as_entries = RegionAndValues(
-            query=query, entry=itself, values_entry=itself, distance=no_distance
+            query=query, entry=own_entry, values_entry=own_entry, distance=no_distance
         )
         moves = self._request.move_towards_query
         keeps_own_values = moves and explainer_start.may_keep_own_values
         pairs = RegionAndValues.joined(
             [
                 with_own_values.take((weakest >= 0) & keeps_own_values),
-                as_entries.take(itself >= 0),
+                as_entries.take(own_entry >= 0),
             ]
         )
         constraints = self._request.constraints.take(pairs.query)

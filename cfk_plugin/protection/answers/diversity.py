@@ -125,14 +125,14 @@ class AnswersSoFar:
         self._n_predictions = 0
         self._person = np.unique(person_of_query, return_inverse=True)[1]  # numbered from 0
         n_wanted_by_person = np.bincount(self._person, n_wanted, minlength=1)
-        self._most = int(n_wanted_by_person.max())
+        self._most_answers = int(n_wanted_by_person.max())
         n_people = len(n_wanted_by_person)
         self._n_given = np.zeros(n_people, dtype=np.int64)
-        self._start_keys = np.zeros((n_people, self._most), dtype=np.uint64)
-        self._released_keys = np.zeros((n_people, self._most), dtype=np.uint64)
+        self._start_keys = np.zeros((n_people, self._most_answers), dtype=np.uint64)
+        self._released_keys = np.zeros((n_people, self._most_answers), dtype=np.uint64)
         self._compared: _ComparedAnswers | None = None
-        if self._most > 1:
-            self._compared = _ComparedAnswers(_heom_of(catalogue), n_people, self._most)
+        if self._most_answers > 1:
+            self._compared = _ComparedAnswers(_heom_of(catalogue), n_people, self._most_answers)
 
     def has_any(self, query: Ints) -> Mask:
         """Return a mask of the queries whose person has an answer; shape (n,)."""
@@ -143,7 +143,7 @@ class AnswersSoFar:
 
         `entry` has the shape (n_points,). The keys are all 0 if nobody wants a second answer.
         """
-        if self._most == 1:
+        if self._most_answers == 1:
             return np.zeros(len(entry), dtype=np.uint64)
         private_columns = self._values.private_columns
         if not len(private_columns):
@@ -167,10 +167,10 @@ class AnswersSoFar:
         if `released_keys` are known, be released again.
         """
         person = self._person[query]
-        is_equal = self._start_keys[person] == start_keys[:, None]  # (n, most)
+        is_equal = self._start_keys[person] == start_keys[:, None]  # (n, most_answers)
         if released_keys is not None:
             is_equal |= self._released_keys[person] == released_keys[:, None]
-        is_given = np.arange(self._most) < self._n_given[person][:, None]
+        is_given = np.arange(self._most_answers) < self._n_given[person][:, None]
         return np.asarray(~(is_equal & is_given).any(axis=1))
 
     def add(self, results: TrueAnswers) -> None:
@@ -183,26 +183,28 @@ class AnswersSoFar:
         factuals = self._compared.encode(self._queries.frame.take(results.query))
         to_query = self._compared.distance(points, factuals)
         while True:
-            at = np.flatnonzero(self._may_be_given(results))
-            if not len(at):
+            rows = np.flatnonzero(self._may_be_given(results))
+            if not len(rows):
                 return
-            query = results.query[at]
+            query = results.query[rows]
             person = self._person[query]
-            apart = self._compared.apart(person, self._n_given[person], points.take(at))
-            similarity = 1 / (1 + apart)
-            is_beyond_another = self._compared.is_beyond(person, apart, to_query[at])
-            distance = results.distance[at]
+            to_answers = self._compared.distances_to_answers(
+                person, self._n_given[person], points.take(rows)
+            )
+            similarity = 1 / (1 + to_answers)
+            is_beyond_another = self._compared.is_beyond(person, to_answers, to_query[rows])
+            distance = results.distance[rows]
             score = _NEARNESS * distance - self._compared.gain(person, similarity)
             several = self.wants_several[query]
             rank = np.round(np.where(several, score, distance) / TIE)
             order = np.lexsort((rank, several & is_beyond_another, query))
             best = order[_first_of_each(query[order])]
             slot = self._n_given[person[best]]
-            given = points.take(at[best])
-            self._compared.add(person[best], slot, given, to_query[at[best]], similarity[best])
-            self._start_keys[person[best], slot] = results.start_keys[at[best]]
-            self._released_keys[person[best], slot] = results.released_keys[at[best]]
-            self._note(results, at[best])
+            answers = points.take(rows[best])
+            self._compared.add(person[best], slot, answers, to_query[rows[best]], similarity[best])
+            self._start_keys[person[best], slot] = results.start_keys[rows[best]]
+            self._released_keys[person[best], slot] = results.released_keys[rows[best]]
+            self._note(results, rows[best])
 
     def _may_be_given(self, results: TrueAnswers) -> Mask:
         is_open = self.n_open[results.query] > 0
@@ -220,21 +222,22 @@ class AnswersSoFar:
 
 
 class _ComparedAnswers:
-    """The answers of each person at the places 0 to `most` - 1, and how they differ.
+    """The answers of each person at the places 0 to `most_answers` - 1, and how they differ.
 
     Parameters
     ----------
     heom : Heom
         The distance that points are compared by.
-    n_people, most : int
+    n_people, most_answers : int
     """
 
-    def __init__(self, heom: Heom, n_people: int, most: int) -> None:
+    def __init__(self, heom: Heom, n_people: int, most_answers: int) -> None:
         self._heom = heom
-        self._to_query = np.zeros((n_people, most))
-        self._similarity = np.tile(np.eye(most), (n_people, 1, 1))  # K, as (n_people, most, most)
-        self._numbers = np.zeros((n_people, most, len(heom.numeric)))
-        self._codes = np.zeros((n_people, most, len(heom.categorical)), dtype=np.uint64)
+        self._to_query = np.zeros((n_people, most_answers))
+        # K of each person; shape (n_people, most_answers, most_answers)
+        self._similarity = np.tile(np.eye(most_answers), (n_people, 1, 1))
+        self._numbers = np.zeros((n_people, most_answers, len(heom.numeric)))
+        self._codes = np.zeros((n_people, most_answers, len(heom.categorical)), dtype=np.uint64)
 
     def encode(self, rows: pd.DataFrame) -> HeomCodes:
         return self._heom.encode(rows)
@@ -243,33 +246,33 @@ class _ComparedAnswers:
         """Return the summed HEOM distance between row i of `a` and of `b`; shape (n,)."""
         return np.asarray(self._heom.parts(a, b).sum(axis=1))
 
-    def apart(self, person: Ints, n_given: Ints, points: HeomCodes) -> Floats:
+    def distances_to_answers(self, person: Ints, n_given: Ints, points: HeomCodes) -> Floats:
         """Return how far each of n points is from every answer that its person has.
 
-        `person` and `n_given` have the shape (n,), the result (n, most). It is infinite where the
-        person has no answer.
+        `person` and `n_given` have the shape (n,), the result (n, most_answers). It is infinite
+        where the person has no answer.
         """
-        most = self._to_query.shape[1]
-        apart = np.full((len(person), most), np.inf)
+        most_answers = self._to_query.shape[1]
+        distances = np.full((len(person), most_answers), np.inf)
         for slot in range(int(n_given.max())):
             answers = HeomCodes(self._numbers[person, slot], self._codes[person, slot])
             has_answer = slot < n_given
-            apart[has_answer, slot] = self.distance(points, answers)[has_answer]
-        return apart
+            distances[has_answer, slot] = self.distance(points, answers)[has_answer]
+        return distances
 
-    def is_beyond(self, person: Ints, apart: Floats, to_query: Floats) -> Mask:
+    def is_beyond(self, person: Ints, to_answers: Floats, to_query: Floats) -> Mask:
         """Return a mask of the points on whose way from the query an answer lies; shape (n,)."""
-        by_way_of_answer = self._to_query[person] + apart  # (n, most)
+        by_way_of_answer = self._to_query[person] + to_answers  # (n, most_answers)
         return np.asarray((by_way_of_answer <= to_query[:, None] + TIE).any(axis=1))
 
     def gain(self, person: Ints, similarity: Floats) -> Floats:
         """Return the factor by which det K grows with each of n points; shape (n,).
 
-        `similarity`, of shape (n, most), is that of each point to the answers of its person.
+        `similarity`, of shape (n, most_answers), is that of each point to its person's answers.
         """
-        most = similarity.shape[1]
-        k = self._similarity[person] + _RIDGE * np.eye(most)
-        weights = np.linalg.solve(k, similarity[:, :, None])[:, :, 0]  # (n, most)
+        most_answers = similarity.shape[1]
+        k = self._similarity[person] + _RIDGE * np.eye(most_answers)
+        weights = np.linalg.solve(k, similarity[:, :, None])[:, :, 0]  # (n, most_answers)
         return np.asarray(1 - (similarity * weights).sum(axis=1))
 
     def add(

@@ -287,12 +287,13 @@ class Search:
         while len(walking):
             n_subsets = 2**width - 1
             first_trial = np.cumsum(n_subsets) - n_subsets
-            taken = np.zeros(len(walking), dtype=np.int64)  # a subset as bits, see `_subsets`
+            subset = np.zeros(len(walking), dtype=np.int64)  # a subset as bits, see `_subsets`
             for bit in range(int(width.max(initial=0))):
-                tried = taken | 1 << bit
-                trial = np.minimum(first_trial + tried, len(is_kept)) - 1  # subset 1 is at first
+                larger_subset = subset | 1 << bit
+                # Subset 1 is at first.
+                trial = np.minimum(first_trial + larger_subset, len(is_kept)) - 1
                 takes_column = (bit < width) & is_kept[trial]
-                taken[takes_column] = tried[takes_column]
+                subset[takes_column] = larger_subset[takes_column]
                 rows = walking[takes_column]
                 columns = self._values.private_columns[order[pairs[rows], n_decided[rows] + bit]]
                 points.put(rows, columns, self._starts.target, pairs[rows])
@@ -316,11 +317,11 @@ class Search:
         is_kept : bool; for each pair in turn, its non-empty subsets 1, 2, 3, ... as in `_subsets`
         width : int64, shape (n,); the number of columns of each pair's subsets, 0 if unknown
         """
-        none = np.empty(0, dtype=bool)
-        subsets = [self._kept_subsets.pop(pair, none) for pair in pairs.tolist()]
+        no_subsets = np.empty(0, dtype=bool)
+        subsets = [self._kept_subsets.pop(pair, no_subsets) for pair in pairs.tolist()]
         n_subsets = np.array([len(of_pair) for of_pair in subsets])
         width = np.log2(n_subsets + 1).astype(np.int64)
-        return np.concatenate([none, *subsets]), width
+        return np.concatenate([no_subsets, *subsets]), width
 
     def _subsets(
         self, points: Points, pair: Ints, n_decided: Ints, order: Ints
@@ -395,15 +396,18 @@ class Search:
         for j, decimals in columns:
             if np.isnan(decimals):
                 continue
-            here = self._values.number(ends, j)
-            there = self._values.number(target, j)
-            has_number_between = np.abs(there - here) * 10.0**decimals > 1 + TIE
-            rows = np.flatnonzero(np.isfinite(there - here) & has_number_between)
+            end_numbers = self._values.number(ends, j)
+            target_numbers = self._values.number(target, j)
+            way = target_numbers - end_numbers
+            has_number_between = np.abs(way) * 10.0**decimals > 1 + TIE
+            rows = np.flatnonzero(np.isfinite(way) & has_number_between)
             if not len(rows):
                 continue
+            lowest = np.fmin(end_numbers, target_numbers)
+            highest = np.fmax(end_numbers, target_numbers)
             for part in _PARTS_OF_THE_WAY:
-                number = np.round(here + part * (there - here), int(decimals))
-                number = number.clip(np.fmin(here, there), np.fmax(here, there))
+                number = np.round(end_numbers + part * way, int(decimals))
+                number = number.clip(lowest, highest)
                 points = ends.take(rows)
                 points.write(np.arange(len(rows)), j, number[rows])
                 reached.append(points)
@@ -449,33 +453,33 @@ class Search:
             return ordered, rank_in_run
         checked = np.flatnonzero(rank_in_run < _CHECKED)
         rounded, position = self._rounded(self._rounder, ordered, pairs, checked)
-        both = Reached.joined([ordered, rounded])
+        with_rounded = Reached.joined([ordered, rounded])
         position = np.append(np.arange(n_points), position)
         is_rounded = np.arange(len(position)) >= n_points
         order = np.lexsort((~is_rounded, position))
-        both = both.take(order)
+        with_rounded = with_rounded.take(order)
         is_rounded = is_rounded[order]
         rank_in_run = rank_in_run[position[order]]
-        is_left = ~(is_rounded & self._is_repeated(both, pairs, several))
-        return both.take(is_left), rank_in_run[is_left]
+        is_left = ~(is_rounded & self._is_repeated(with_rounded, pairs, several))
+        return with_rounded.take(is_left), rank_in_run[is_left]
 
     def _rounded(
-        self, rounder: Rounder, reached: Reached, pairs: Ints, at: Ints
+        self, rounder: Rounder, reached: Reached, pairs: Ints, positions: Ints
     ) -> tuple[Reached, Ints]:
         """Return some points with rounded numbers, and the position of each before rounding.
 
-        Only those at the positions `at` are rounded. Left out are points that rounding does not
-        change, those whose regions are too wide to ask about, and those that may not be given.
+        Only those at `positions` are rounded. Left out are points that rounding does not change,
+        those whose regions are too wide to ask about, and those that may not be given.
         """
-        is_wide = self._probe.catalogue.is_wide(self._pairs.entry[pairs[reached.owner[at]]])
-        at = at[~is_wide]
-        pair = pairs[reached.owner[at]]
-        points = reached.points.take(at)
+        is_wide = self._probe.catalogue.is_wide(self._pairs.entry[pairs[reached.owner[positions]]])
+        positions = positions[~is_wide]
+        pair = pairs[reached.owner[positions]]
+        points = reached.points.take(positions)
         rounded = rounder.rounded(points, self._pairs.query[pair])
         is_left = rounded.differ(points) & ~self._is_given(pair, rounded)
-        at = at[is_left]
-        is_new = np.ones(len(at), dtype=bool)
-        return Reached(rounded.take(is_left), reached.owner[at], is_new), at
+        positions = positions[is_left]
+        is_new = np.ones(len(positions), dtype=bool)
+        return Reached(rounded.take(is_left), reached.owner[positions], is_new), positions
 
     def _is_repeated(self, reached: Reached, pairs: Ints, several: Mask) -> Mask:
         """Return a mask of points whose private values a nearer point to the query has; shape (n,).
@@ -535,15 +539,17 @@ class Search:
                 break
             turn = np.arange(len(unknown)) - np.searchsorted(unit[unknown], unit[unknown])
             by_turn = np.argsort(turn, kind="stable")  # the next of each unit, then the second next
-            asked = unknown[by_turn]
-            has_room = np.cumsum(n_combinations[asked]) <= self._probe.most_rows
-            asked = asked[(turn[by_turn] == 0) | has_room]
-            new = np.flatnonzero(reached.is_new[asked])
-            is_lost, in_regions = self._probe.lost(points.take(asked), entry[asked], new)
+            positions_to_ask = unknown[by_turn]
+            has_room = np.cumsum(n_combinations[positions_to_ask]) <= self._probe.most_rows
+            positions_to_ask = positions_to_ask[(turn[by_turn] == 0) | has_room]
+            new = np.flatnonzero(reached.is_new[positions_to_ask])
+            is_lost, in_regions = self._probe.lost(
+                points.take(positions_to_ask), entry[positions_to_ask], new
+            )
             for row in np.flatnonzero(~is_lost).tolist():
-                predictions[int(asked[row])] = in_regions[row]
-            is_known[asked] = True
-            holds[asked] = ~is_lost
+                predictions[int(positions_to_ask[row])] = in_regions[row]
+            is_known[positions_to_ask] = True
+            holds[positions_to_ask] = ~is_lost
         best = np.flatnonzero(holds & (_n_before(holds, first_of_unit) == 0))
         return best, [predictions.get(position) for position in best.tolist()]
 

@@ -51,27 +51,30 @@ class Points(HostOnly):
     def copy(self) -> Points:
         return Points(self.places.copy(), self.numbers.copy())
 
-    def either(self, others: Points, is_other: Mask) -> Points:
-        """Return row i of `others` where `is_other`, of shape (n,), is True; otherwise row i."""
+    def either(self, other_points: Points, is_other: Mask) -> Points:
+        """Return row i of `other_points` where `is_other` is True; otherwise row i.
+
+        The mask `is_other` has the shape (n,).
+        """
         is_other_value = is_other[:, None]  # (n, 1)
         return Points(
-            np.where(is_other_value, others.places, self.places),
-            np.where(is_other_value, others.numbers, self.numbers),
+            np.where(is_other_value, other_points.places, self.places),
+            np.where(is_other_value, other_points.numbers, self.numbers),
         )
 
-    def differ(self, others: Points) -> Mask:
-        """Return a mask of shape (n,): True where row i is not row i of `others`."""
-        has_other_place = self.places != others.places
-        has_other_number = (self.places < 0) & (self.numbers != others.numbers)
+    def differ(self, other_points: Points) -> Mask:
+        """Return a mask of shape (n,): True where row i is not row i of `other_points`."""
+        has_other_place = self.places != other_points.places
+        has_other_number = (self.places < 0) & (self.numbers != other_points.numbers)
         return np.asarray((has_other_place | has_other_number).any(axis=1))
 
-    def put(self, rows: Ints, columns: Ints, others: Points, other_rows: Ints) -> None:
-        """Overwrite one value of each of m rows with one of `others`, in the same column.
+    def put(self, rows: Ints, columns: Ints, source: Points, source_rows: Ints) -> None:
+        """Overwrite one value of each of m rows with one of `source`, in the same column.
 
-        `rows`, `columns` and `other_rows` have the shape (m,).
+        `rows`, `columns` and `source_rows` have the shape (m,).
         """
-        self.places[rows, columns] = others.places[other_rows, columns]
-        self.numbers[rows, columns] = others.numbers[other_rows, columns]
+        self.places[rows, columns] = source.places[source_rows, columns]
+        self.numbers[rows, columns] = source.numbers[source_rows, columns]
 
     def write(self, rows: Ints, column: int, numbers: Floats) -> None:
         """Overwrite one column of m rows with numbers; both arrays have the shape (m,)."""

@@ -94,8 +94,8 @@ class Probe:
         turn = np.arange(len(owner)) - first_row[owner] - n_itself  # -1 is the point itself
         rows = points.take(owner)
         is_combination = turn >= 0
-        chosen = first[group[owner[is_combination]]] + turn[is_combination]
-        rows.places[np.ix_(is_combination, self._quasi_columns)] = combinations[chosen]
+        positions = first[group[owner[is_combination]]] + turn[is_combination]
+        rows.places[np.ix_(is_combination, self._quasi_columns)] = combinations[positions]
         is_outcome = self.catalogue.is_outcome(self._predict(rows), entry[owner])
         is_kept[owner[~is_outcome]] = False
         return is_kept

@@ -98,22 +98,22 @@ class CatalogueAnswers(HostOnly):
         The mask has the shape (n_queries,).
         """
         is_answered = self.entry >= 0
-        kept = np.flatnonzero(~is_dropped[is_answered])
-        if len(kept) == is_answered.sum():
+        positions = np.flatnonzero(~is_dropped[is_answered])
+        if len(positions) == is_answered.sum():
             return self
         entry = np.where(is_dropped, -1, self.entry)
-        if not len(kept):
+        if not len(positions):
             return replace(
                 self, entry=entry, points=None, predictions=[], values_entry=None, moved=None
             )
-        points = None if self.points is None else self.points.take(kept)
-        values_entry = None if self.values_entry is None else self.values_entry[kept]
-        moved = None if self.moved is None else self.moved[kept]
+        points = None if self.points is None else self.points.take(positions)
+        values_entry = None if self.values_entry is None else self.values_entry[positions]
+        moved = None if self.moved is None else self.moved[positions]
         return replace(
             self,
             entry=entry,
             points=points,
-            predictions=[self.predictions[i] for i in kept.tolist()],
+            predictions=[self.predictions[i] for i in positions.tolist()],
             values_entry=values_entry,
             moved=moved,
         )
@@ -125,18 +125,20 @@ class CatalogueAnswers(HostOnly):
         """
         answers: list[int] = []
         combinations: list[Codes] = []
-        known: list[Predictions] = []
+        known_predictions: list[Predictions] = []
         groups = catalogue.region_of_entry[self.entry[self.entry >= 0]]
         for i, predictions in enumerate(self.predictions):
             if predictions is not None and len(predictions):
                 answers.append(i)
                 combinations.append(catalogue.required_combinations.asked(int(groups[i])))
-                known.append(predictions)
-        if not known:
+                known_predictions.append(predictions)
+        if not known_predictions:
             return KnownOutcomes()
         sizes = [len(of_answer) for of_answer in combinations]
         return KnownOutcomes(
-            np.repeat(answers, sizes), np.concatenate(combinations), Predictions.joined(known)
+            np.repeat(answers, sizes),
+            np.concatenate(combinations),
+            Predictions.joined(known_predictions),
         )
 
 
@@ -233,16 +235,16 @@ def find_answers(catalogue: Catalogue, request: CatalogueRequest) -> CatalogueAn
     )
     if not so_far.given:
         return answers
-    query, given = _by_query(request, TrueAnswers.joined(so_far.given))
-    answers.entry[query] = given.entry
+    query, true_answers = _by_query(request, TrueAnswers.joined(so_far.given))
+    answers.entry[query] = true_answers.entry
     moved = None
     if request.move_towards_query:
-        moved = _moved(catalogue, values, values.start.take(query), given)
+        moved = _moved(catalogue, values, values.start.take(query), true_answers)
     return replace(
         answers,
-        points=_rows(catalogue, values, given),
-        predictions=given.predictions,
-        values_entry=given.values_entry,
+        points=_rows(catalogue, values, true_answers),
+        predictions=true_answers.predictions,
+        values_entry=true_answers.values_entry,
         moved=moved,
     )
 
@@ -357,22 +359,22 @@ def _n_moved_from_start(starts: Starts) -> int:
     return max(1, _MOVED_FROM_STARTS // max(n_queries, 3))
 
 
-def _by_query(request: CatalogueRequest, given: TrueAnswers) -> tuple[Ints, TrueAnswers]:
+def _by_query(request: CatalogueRequest, answers: TrueAnswers) -> tuple[Ints, TrueAnswers]:
     """Return the m answers in the order of the queries that they belong to, and these queries.
 
     If one query was searched for several answers, its person's equal queries get them, from near to
     far.
     """
-    given = given.take(np.lexsort((np.round(given.distance / TIE), given.query)))
+    answers = answers.take(np.lexsort((np.round(answers.distance / TIE), answers.query)))
     by_person = np.argsort(request.person_of_query, kind="stable")
     place_of_query = np.empty(len(request), dtype=np.int64)
     place_of_query[by_person] = np.arange(len(request))
-    query = by_person[place_of_query[given.query] + _turn(given.query)]
+    query = by_person[place_of_query[answers.query] + _turn(answers.query)]
     order = np.argsort(query)
-    return query[order], given.take(order)
+    return query[order], answers.take(order)
 
 
-def _moved(catalogue: Catalogue, values: ValueTable, start: Points, given: TrueAnswers) -> Mask:
+def _moved(catalogue: Catalogue, values: ValueTable, start: Points, answers: TrueAnswers) -> Mask:
     """Return a mask of the private values of answers that are not those they began with.
 
     Values that began as the query's own count as moved.
@@ -381,34 +383,34 @@ def _moved(catalogue: Catalogue, values: ValueTable, start: Points, given: TrueA
     ----------
     start : m points
         Where the search began for the query of each answer; overwritten.
-    given : TrueAnswers, m
+    answers : TrueAnswers, m
 
     Returns
     -------
     bool, shape (m, n_private)
     """
-    parts = catalogue.value_choices
-    is_taken = given.values_entry >= 0
-    taken = given.values_entry[is_taken]
+    value_choices = catalogue.value_choices
+    is_taken = answers.values_entry >= 0
+    choices = answers.values_entry[is_taken]
     for i, j in enumerate(values.private_columns.tolist()):
-        start.places[is_taken, j] = parts.values.codes[taken, i]
-        start.numbers[is_taken, j] = parts.values.numbers[taken, i]
-    moved = values.changed(start, given.points)
-    moved[given.values_entry == QUERY_VALUES] = True
-    moved[is_taken] |= ~parts.is_given[taken]
+        start.places[is_taken, j] = value_choices.values.codes[choices, i]
+        start.numbers[is_taken, j] = value_choices.values.numbers[choices, i]
+    moved = values.changed(start, answers.points)
+    moved[answers.values_entry == QUERY_VALUES] = True
+    moved[is_taken] |= ~value_choices.is_given[choices]
     return moved
 
 
-def _rows(catalogue: Catalogue, values: ValueTable, given: TrueAnswers) -> EncodedTable:
+def _rows(catalogue: Catalogue, values: ValueTable, answers: TrueAnswers) -> EncodedTable:
     """Return the rows of answers, with the first combination of their regions; overwrite points.
 
     Entries whose private values are released in bins, or withheld, stay as they were made.
     """
     if catalogue.forms:
-        return encode(catalogue.points.take(given.entry), catalogue.partition.population.encoder)
-    group = catalogue.region_of_entry[given.entry]
-    given.points.places[:, list(values.schema.quasi_positions)] = catalogue.corners[group]
-    return values.rows(given.points)
+        return encode(catalogue.points.take(answers.entry), catalogue.partition.population.encoder)
+    group = catalogue.region_of_entry[answers.entry]
+    answers.points.places[:, list(values.schema.quasi_positions)] = catalogue.corners[group]
+    return values.rows(answers.points)
 
 
 def nearest(
@@ -426,11 +428,11 @@ def nearest(
         rows = np.arange(start, min(start + block, n_searched))
         region_distances, values_distances = catalogue.distances(counterfactuals, rows, open_to)
         distances = region_distances[:, catalogue.region_of_entry] + values_distances
-        least = distances.min(axis=1)
-        first_nearest = np.argmax(distances <= least[:, None] + TIE, axis=1)
-        entry[rows] = np.where(np.isfinite(least), first_nearest, -1)
-    itself = catalogue.entry_of(counterfactuals, groups)
-    return np.where(itself >= 0, itself, entry)
+        least_distance = distances.min(axis=1)
+        first_nearest = np.argmax(distances <= least_distance[:, None] + TIE, axis=1)
+        entry[rows] = np.where(np.isfinite(least_distance), first_nearest, -1)
+    own_entry = catalogue.entry_of(counterfactuals, groups)
+    return np.where(own_entry >= 0, own_entry, entry)
 
 
 def distances_if_true(
@@ -457,10 +459,10 @@ def distances_if_true(
     region_distances, values_distances = catalogue.distances(
         queries, np.arange(len(queries)), open_to
     )
-    offered = {name: catalogue.offered(name) for name in constraints.rules}
+    offered_parts = {name: catalogue.offered(name) for name in constraints.rules}
     on_regions, on_values = constraints_by_role(catalogue, constraints)
-    region_distances[~on_regions.admits_all(offered, region_distances.shape[1])] = np.inf
-    values_distances[~on_values.admits_all(offered, len(catalogue))] = np.inf
+    region_distances[~on_regions.admits_all(offered_parts, region_distances.shape[1])] = np.inf
+    values_distances[~on_values.admits_all(offered_parts, len(catalogue))] = np.inf
     distances = (
         region_distances[:, catalogue.region_of_entry[entries]] + values_distances[:, entries]
     )

@@ -193,12 +193,12 @@ def _take_values_of_entries(
     catalogue: Catalogue, values: ValueTable, pairs: RegionAndValues, points: Points
 ) -> None:
     """Give points, in place, the private values that their pairs take from entries."""
-    parts = catalogue.value_choices
+    value_choices = catalogue.value_choices
     for i, j in enumerate(values.private_columns.tolist()):
-        is_taken = (pairs.values_entry >= 0) & parts.is_given[pairs.values_entry, i]
-        taken = pairs.values_entry[is_taken]
-        points.places[is_taken, j] = parts.values.codes[taken, i]
-        points.numbers[is_taken, j] = parts.values.numbers[taken, i]
+        is_taken = (pairs.values_entry >= 0) & value_choices.is_given[pairs.values_entry, i]
+        choices = pairs.values_entry[is_taken]
+        points.places[is_taken, j] = value_choices.values.codes[choices, i]
+        points.numbers[is_taken, j] = value_choices.values.numbers[choices, i]
 
 
 def _permit_private(

@@ -229,9 +229,9 @@ class Catalogue(HostOnly):
         attribute = np.empty(0, dtype=np.int64)
         for j in range(n_private):
             distinct = self._distinct_values(j)
-            some = distinct[spread(len(distinct), _SINGLE_VALUES)]
-            single = single.joined(self.values.take(some))
-            attribute = np.append(attribute, np.full(len(some), j))
+            entries = distinct[spread(len(distinct), _SINGLE_VALUES)]
+            single = single.joined(self.values.take(entries))
+            attribute = np.append(attribute, np.full(len(entries), j))
         is_given = np.ones((len(self) + len(single), n_private), dtype=bool)
         is_given[len(self) :] = attribute[:, None] == np.arange(n_private)
         return ValueChoices(values=self.values.joined(single), is_given=is_given)
@@ -273,13 +273,13 @@ class Catalogue(HostOnly):
             codes=counterfactuals.codes[:, self.private_at],
             numbers=counterfactuals.numbers[:, self.private_at],
         )
-        none = len(self)
-        first = np.full(len(groups), none, dtype=np.int64)
+        no_entry = len(self)
+        first = np.full(len(groups), no_entry, dtype=np.int64)
         for pattern in self._released.patterns:
             keys = np.column_stack([groups, self._released.codes_in(pattern, values)])
-            entries = [self.entry_of_release.get(key.tobytes(), none) for key in keys]
+            entries = [self.entry_of_release.get(key.tobytes(), no_entry) for key in keys]
             first = np.minimum(first, np.array(entries, dtype=np.int64))
-        return np.where(first < none, first, -1)
+        return np.where(first < no_entry, first, -1)
 
     # The regions of entries
 
@@ -380,9 +380,11 @@ class Catalogue(HostOnly):
         There are n rows, and `entries` of shape (n,).
         """
         encoder = self.partition.population.encoder
-        return self.have_outcome(
-            lambda at: rows_for_cells(encoder, rows, which[at], combinations[at]), entries[which]
-        )
+
+        def rows_at(positions: Ints) -> pd.DataFrame:
+            return rows_for_cells(encoder, rows, which[positions], combinations[positions])
+
+        return self.have_outcome(rows_at, entries[which])
 
     # What moved answers must keep
 
@@ -412,11 +414,11 @@ class Catalogue(HostOnly):
 
         -1 where the group is -1, or has no entry.
         """
-        none = np.full(len(groups), -1, dtype=np.int64)
+        no_entry = np.full(len(groups), -1, dtype=np.int64)
         if len(self) == 0:
-            return none
+            return no_entry
         region = np.where(groups >= 0, self.region_of_group[groups], -1)
-        return np.where(region >= 0, self.weakest[region], none)
+        return np.where(region >= 0, self.weakest[region], no_entry)
 
     def is_movable(self, entry: Ints) -> Mask:
         """Return a mask of shape (n,): True where an entry is known to have all that is required.
@@ -523,7 +525,7 @@ class Catalogue(HostOnly):
         return np.array(widths, dtype=np.float64) / 2
 
     def distances(
-        self, queries: EncodedTable, at: Ints, open_to: Mask, change_cost: float = 0.0
+        self, queries: EncodedTable, rows: Ints, open_to: Mask, change_cost: float = 0.0
     ) -> tuple[Floats, Floats]:
         """Return the distances of some queries to movable regions, and to entries' private values.
 
@@ -532,7 +534,7 @@ class Catalogue(HostOnly):
         Parameters
         ----------
         queries : EncodedTable
-        at : shape (n,)
+        rows : shape (n,)
             Positions of the queries.
         open_to : shape (n_queries, n_eligibility_classes)
             Which eligibility classes may answer each query.
@@ -548,15 +550,15 @@ class Catalogue(HostOnly):
         """
         groups = self.group_of_region
         codes, numbers = queries.quasi_identifiers
-        regions = self.partition.distance.between(codes[at], numbers[at], groups)
+        regions = self.partition.distance.between(codes[rows], numbers[rows], groups)
         regions = regions + self._half_widths
-        is_open = open_to[at][:, self.partition.eligibility_of_group[groups]]  # (n, n_regions)
+        is_open = open_to[rows][:, self.partition.eligibility_of_group[groups]]  # (n, n_regions)
         regions[~is_open] = np.inf
         if len(self.private_at) == 0:
-            return regions, np.zeros((len(at), len(self)))
+            return regions, np.zeros((len(rows), len(self)))
         values = EncodedValues(
-            codes=queries.codes[at][:, self.private_at],
-            numbers=queries.numbers[at][:, self.private_at],
+            codes=queries.codes[rows][:, self.private_at],
+            numbers=queries.numbers[rows][:, self.private_at],
         )
         if len(self.forms) > 0:
             return regions, self._distances_to_releases(values, change_cost)

@@ -149,9 +149,9 @@ class Crowds(HostOnly):
         shape = positions.shape
         values = EncodedValues(codes=np.empty(shape, dtype=np.int32), numbers=np.empty(shape))
         for j, releasable in enumerate(self._releasable):
-            chosen = releasable.values.take(positions[:, j])
-            values.codes[:, j] = chosen.codes[:, 0]
-            values.numbers[:, j] = chosen.numbers[:, 0]
+            column = releasable.values.take(positions[:, j])
+            values.codes[:, j] = column.codes[:, 0]
+            values.numbers[:, j] = column.numbers[:, 0]
         return values
 
     def centers(self) -> Iterator[tuple[Ints, Ints]]:
@@ -187,9 +187,9 @@ class Crowds(HostOnly):
         for j in self._by_name:
             sorted_rows = rows[np.argsort(self._codes[rows, j], kind="stable")]
             codes = self._codes[sorted_rows, j]
-            n_least = (
-                max(self._k, len(sorted_rows) // _CLASSES) if self._domains[j].is_interval else 1
-            )
+            n_least = 1
+            if self._domains[j].is_interval:
+                n_least = max(self._k, len(sorted_rows) // _CLASSES)
             start = 0
             while start < len(sorted_rows):
                 last = codes[min(start + n_least, len(sorted_rows)) - 1]
@@ -241,7 +241,7 @@ class Crowds(HostOnly):
         if self._may_be_released(summary.center):
             return summary.center
         for j in widest[:_VARIED]:
-            for other in self._others(j, codes[:, j], summary):
+            for other in self._positions_to_try(j, codes[:, j], summary):
                 trial = summary.center.copy()
                 trial[j] = other
                 if self._may_be_released(trial):
@@ -261,12 +261,12 @@ class Crowds(HostOnly):
         position = int(self._releasable[j].stands_for[code])
         if position >= 0:
             return position
-        known = codes[self._releasable[j].stands_for[codes] >= 0]
-        if len(known) == 0:
+        known_codes = codes[self._releasable[j].stands_for[codes] >= 0]
+        if len(known_codes) == 0:
             return 0
-        return int(self._releasable[j].stands_for[_quantile(known, share)])
+        return int(self._releasable[j].stands_for[_quantile(known_codes, share)])
 
-    def _others(self, j: int, codes: Codes, summary: _Summary) -> list[int]:
+    def _positions_to_try(self, j: int, codes: Codes, summary: _Summary) -> list[int]:
         """Return positions to try for one attribute: other quantiles, or the next category.
 
         The codes of the attribute have the shape (n_rows,).
@@ -303,5 +303,5 @@ class Crowds(HostOnly):
 
 def _quantile(codes: Codes, share: float) -> Codes:
     """Return a quantile of codes of each attribute; shape (n_rows, ...) to (...)."""
-    at = int((len(codes) - 1) * share)
-    return np.asarray(np.partition(codes, at, axis=0)[at])
+    position = int((len(codes) - 1) * share)
+    return np.asarray(np.partition(codes, position, axis=0)[position])

@@ -34,15 +34,15 @@ class EncodedValues(HostOnly):
         """Return values that all have codes; ``codes`` has the shape (n, n_private)."""
         return cls(codes=codes, numbers=np.full(codes.shape, np.nan))
 
-    def take(self, at: Ints) -> EncodedValues:
+    def take(self, rows: Ints) -> EncodedValues:
         """Return the rows at some positions, in their order."""
-        return EncodedValues(codes=self.codes[at], numbers=self.numbers[at])
+        return EncodedValues(codes=self.codes[rows], numbers=self.numbers[rows])
 
-    def joined(self, others: EncodedValues) -> EncodedValues:
+    def joined(self, other_values: EncodedValues) -> EncodedValues:
         """Return these rows, then the others."""
         return EncodedValues(
-            codes=np.concatenate([self.codes, others.codes]),
-            numbers=np.concatenate([self.numbers, others.numbers]),
+            codes=np.concatenate([self.codes, other_values.codes]),
+            numbers=np.concatenate([self.numbers, other_values.numbers]),
         )
 
     @property

@@ -177,13 +177,13 @@ def _outwards(domain: Domain, end: float, step: Step, sign: int, n_people: Ints,
     The sign is 1 to go up, and -1 to go down.
     """
     count = int(np.ceil(sign * end / step.size - TIE))
-    further = 1
+    stride = 1
     while True:
         point = step.multiples(np.array([sign * count]))
         if not 0 < people_with(domain, point, n_people)[0] < k:
             return float(point[0]) + 0.0  # no negative zero
-        count += further
-        further *= 2  # beyond numbers without a gap in few trials
+        count += stride
+        stride *= 2  # beyond numbers without a gap in few trials
 
 
 def people_with(domain: Domain, numbers: Floats, n_people: Ints) -> Ints:

@@ -79,7 +79,7 @@ def releasable_values(
         If there is no such value of an attribute. The error names all of these attributes.
     """
     releasable = []
-    nothing = []
+    names_without_value = []
     for name, column in zip(population.schema.private, private_at(population), strict=True):
         domain = population.domains[name]
         n_people = people_by_code(population, column)
@@ -89,10 +89,11 @@ def releasable_values(
             values = _releasable_categories(domain, n_people, k)
         releasable.append(values)
         if not len(values):
-            nothing.append(name)
-    if nothing:
+            names_without_value.append(name)
+    if names_without_value:
+        names = ", ".join(map(repr, names_without_value))
         raise PolicyError(
-            f"no value of {', '.join(map(repr, nothing))} is shared by k = {k} people, so none can"
+            f"no value of {names} is shared by k = {k} people, so none can"
             ' be released with private_values="shared"; give them fewer categories (of dates and'
             " numbers bins=), declare what identifies people in identifiers=, which the model must"
             ' then do without, or choose private_values="exact"'
@@ -124,14 +125,14 @@ def _releasable_numbers(
     """Return numbers of at least k people, and points of the grid where none is near."""
     numbers = domain.values  # shape (n,), ascending
     shared = numbers[n_people[: len(numbers)] >= k]
-    chosen = _numbers_for(domain, n_people, scale, shared)
-    offered = np.unique(chosen[~np.isnan(chosen)])
-    column = in_dtype(domain, offered)
+    substitutes = _numbers_for(domain, n_people, scale, shared)
+    offered_numbers = np.unique(substitutes[~np.isnan(substitutes)])
+    column = in_dtype(domain, offered_numbers)
     codes, as_released = domain.encode(column)
     as_released = np.where(codes == UNKNOWN, as_released, np.nan)
     stands_for = np.full(domain.size, -1, dtype=np.int64)
-    has_number = np.flatnonzero(~np.isnan(chosen))
-    stands_for[has_number] = np.searchsorted(offered, chosen[has_number])
+    has_number = np.flatnonzero(~np.isnan(substitutes))
+    stands_for[has_number] = np.searchsorted(offered_numbers, substitutes[has_number])
     if domain.has_missing and n_people[domain.missing_code] >= k:
         stands_for[domain.missing_code] = len(codes)
         codes = np.append(codes, np.int32(domain.missing_code))
@@ -150,28 +151,30 @@ def _numbers_for(domain: Domain, n_people: Ints, scale: Scale | None, shared: Fl
     NaN if there are none.
     """
     numbers = domain.values
-    chosen = np.full(len(numbers), np.nan)
+    substitutes = np.full(len(numbers), np.nan)
 
-    def choose(offered: Floats, reach: float) -> None:
-        left = np.flatnonzero(np.isnan(chosen))
-        if len(left) and len(offered):
-            nearest = offered[_nearest(offered, numbers[left])]
+    def choose(offered_numbers: Floats, reach: float) -> None:
+        left = np.flatnonzero(np.isnan(substitutes))
+        if len(left) and len(offered_numbers):
+            nearest = offered_numbers[_nearest(offered_numbers, numbers[left])]
             is_near = np.abs(nearest - numbers[left]) <= reach * (1 + TIE)
-            chosen[left[is_near]] = nearest[is_near]
+            substitutes[left[is_near]] = nearest[is_near]
 
     if scale is not None and scale.step is not None:
         step = scale.step
         reach = step.size
         choose(shared, reach / 2)
         for _ in range(_GRIDS):
-            left = numbers[np.isnan(chosen)]
+            left = numbers[np.isnan(substitutes)]
             if not len(left) or step.size < scale.finest * (1 - TIE):
                 break
             choose(np.union1d(shared, _free_points(domain, n_people, scale, step, left)), reach)
             step = step.finer()
-    ends = np.empty(0) if scale is None else _permitted(domain, np.array([scale.low, scale.high]))
-    choose(np.unique(np.concatenate([shared, chosen[~np.isnan(chosen)], ends])), np.inf)
-    return chosen
+    ends = np.empty(0)
+    if scale is not None:
+        ends = _permitted(domain, np.array([scale.low, scale.high]))
+    choose(np.unique(np.concatenate([shared, substitutes[~np.isnan(substitutes)], ends])), np.inf)
+    return substitutes
 
 
 def _free_points(
@@ -181,8 +184,8 @@ def _free_points(
     reach = (_NEAR + 1) * step.size
     is_near = (numbers >= scale.low - reach) & (numbers <= scale.high + reach)
     counts = np.rint(numbers[is_near] / step.size).astype(np.int64)
-    around = np.arange(-_NEAR, _NEAR + 1)
-    points = step.multiples(np.unique(counts[:, None] + around)) + 0.0
+    offsets = np.arange(-_NEAR, _NEAR + 1)
+    points = step.multiples(np.unique(counts[:, None] + offsets)) + 0.0
     points = _permitted(domain, points[(points >= scale.low) & (points <= scale.high)])
     is_free = people_with(domain, points, n_people) == 0
     return np.asarray(points[is_free], dtype=np.float64)
@@ -200,15 +203,16 @@ def _permitted(domain: Domain, numbers: Floats) -> Floats:
     return numbers[permitted]
 
 
-def _nearest(offered: Floats, numbers: Floats) -> Ints:
+def _nearest(offered_numbers: Floats, numbers: Floats) -> Ints:
     """Return the position of the nearest of ascending numbers for each; the lower one of ties.
 
     The offered numbers have the shape (n_offered,), the others and the result (n,).
     """
-    right = np.searchsorted(offered, numbers).clip(max=len(offered) - 1)
+    right = np.searchsorted(offered_numbers, numbers).clip(max=len(offered_numbers) - 1)
     left = (right - 1).clip(min=0)
-    is_right_nearer = np.abs(offered[right] - numbers) < np.abs(numbers - offered[left])
-    return np.asarray(np.where(is_right_nearer, right, left), dtype=np.int64)
+    to_right = np.abs(offered_numbers[right] - numbers)
+    to_left = np.abs(numbers - offered_numbers[left])
+    return np.asarray(np.where(to_right < to_left, right, left), dtype=np.int64)
 
 
 def _encoded(codes: NDArray[np.integer], numbers: Floats) -> EncodedValues:

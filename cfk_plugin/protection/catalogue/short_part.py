@@ -34,12 +34,12 @@ def short_part(costs: Floats, within: float) -> Ints:
     """
     costs = _of_reached_people(costs)
     limit = (1 + within) * mean_cost(costs)
-    chosen = list[int]()
+    entries = list[int]()
     for entry in greedy_order(costs):
-        chosen.append(entry)
-        if _serves(costs[:, chosen], limit):
+        entries.append(entry)
+        if _serves(costs[:, entries], limit):
             break
-    return np.array(sorted(_without_unneeded(costs, chosen, limit)), dtype=np.int64)
+    return np.array(sorted(_without_unneeded(costs, entries, limit)), dtype=np.int64)
 
 
 def greedy_order(costs: Floats) -> Iterator[int]:
@@ -70,13 +70,13 @@ def share_reached(costs: Floats) -> float:
     return float(np.isfinite(costs).any(axis=1).mean())
 
 
-def _without_unneeded(costs: Floats, chosen: list[int], limit: float) -> list[int]:
+def _without_unneeded(costs: Floats, entries: list[int], limit: float) -> list[int]:
     """Drop entries one by one until none can be spared; each time the one that is missed the least.
 
     An entry is never dropped if a person would then be reached by none. Of equally unneeded entries
     the last one in the catalogue's order is dropped.
     """
-    entries = sorted(chosen, reverse=True)
+    entries = sorted(entries, reverse=True)
     while len(entries) > 1:
         remaining = costs[:, entries]  # (n_people, n_entries)
         # infinite where a person would be left without an entry

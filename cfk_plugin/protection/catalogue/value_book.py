@@ -124,8 +124,8 @@ def _plain_column(domain: Domain, values: EncodedValues, j: int) -> list[Plain]:
     if domain.is_numeric:
         numbers = domain.numbers_of(codes, values.numbers[:, j])
         return [None if np.isnan(number) else float(number) for number in numbers]
-    known = [domain.value(code) for code in codes.tolist()]
-    return [None if value is None else to_text(value) for value in known]
+    categories = [domain.value(code) for code in codes.tolist()]
+    return [None if value is None else to_text(value) for value in categories]
 
 
 def _encoded(population: Population, entries: Iterable[BookEntry]) -> tuple[EncodedValues, Ints]:

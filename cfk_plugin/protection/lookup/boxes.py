@@ -154,9 +154,9 @@ class BoxSpace:
         if not domain.is_interval:
             return [code for code in range(domain.size) if code != single]
         positions = self._positions[j][: len(domain.values)]
-        below = np.flatnonzero(positions < self._positions[j][single])
-        above = np.flatnonzero(positions > self._positions[j][single])
-        return [*below[-1:].tolist(), *above[:1].tolist()]
+        lower_codes = np.flatnonzero(positions < self._positions[j][single])
+        higher_codes = np.flatnonzero(positions > self._positions[j][single])
+        return [*lower_codes[-1:].tolist(), *higher_codes[:1].tolist()]
 
     def _span(self, j: int, mask: Mask) -> tuple[float, float]:
         """Return the first and last position inside; inf and -inf if there is none."""

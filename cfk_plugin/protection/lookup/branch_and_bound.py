@@ -543,16 +543,16 @@ def open_bound(problem: LocalProblem, stack: SearchStack, need: int) -> float:
     the number that the frame's hull lacks; or the best cost, if that is less. Equals
     `plain_open_bound`.
     """
-    least = float(stack.best_cost[0])
+    bound = float(stack.best_cost[0])
     for depth in range(stack.counter[DEPTH] + 1):
         weight = 0
         for t in range(stack.next[depth], stack.last[depth]):
             if stack.candidate[t] >= 0:
                 weight += problem.weight[stack.candidate[t]]
                 if weight >= need - stack.held[depth]:
-                    least = min(least, float(stack.key[t]))
+                    bound = min(bound, float(stack.key[t]))
                     break
-    return least
+    return bound
 
 
 def plain_open_bound(problem: LocalProblem, stack: SearchStack, need: int) -> float:

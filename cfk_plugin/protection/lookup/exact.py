@@ -165,12 +165,12 @@ class _RegionSearch:
 
     # 2. Fewest bad combinations.
 
-    def find_fewest_bad(self, which: Sequence[int]) -> None:
+    def find_fewest_bad(self, positions: Sequence[int]) -> None:
         """Look for regions with few bad combinations, in rounds like those of `prove`.
 
         A counterfactual takes part until a round finds no bad combination that was not known.
         """
-        active = list(which)
+        active = list(positions)
         limit = min(self._settings.node_limit, _NODES)
         for _ in range(_LAZY_ROUNDS):
             if not active:
@@ -181,13 +181,13 @@ class _RegionSearch:
 
     # 3. Small changes.
 
-    def change_a_little(self, which: Sequence[int]) -> None:
+    def change_a_little(self, positions: Sequence[int]) -> None:
         """Change the best regions by one value at a time, until no change is better.
 
         This is the local search of the paper, but with exact pureness. Of all changes of a round
         the best is taken.
         """
-        spaces = {i: BoxSpace(self._request, i) for i in which if self.best[i] is not None}
+        spaces = {i: BoxSpace(self._request, i) for i in positions if self.best[i] is not None}
         active = list(spaces)
         for _ in range(_CHANGE_ROUNDS):
             owners = []
@@ -218,20 +218,20 @@ class _RegionSearch:
     # What the steps share.
 
     def _solve(
-        self, which: Sequence[int], penalty: float = np.inf, node_limit: int | None = None
+        self, positions: Sequence[int], penalty: float = np.inf, node_limit: int | None = None
     ) -> list[Solution]:
         """Solve for some of the counterfactuals, with their bad combinations forbidden."""
         settings = self._settings
         if node_limit is None:
             node_limit = settings.node_limit
         request = self._request
-        positions = np.asarray(which, dtype=np.int64)
+        rows = np.asarray(positions, dtype=np.int64)
         return solve(
             index_of(request.population),
-            request.codes[positions],
-            self._own_positions[positions],
+            request.codes[rows],
+            self._own_positions[rows],
             request.policy.k,
-            [self.bad[i] for i in which],
+            [self.bad[i] for i in positions],
             penalty=penalty,
             node_limit=node_limit,
             time_limit=settings.time_limit,
@@ -245,12 +245,12 @@ class _RegionSearch:
         return region_of(population, cells, self._request.numbers[i])
 
     def _solve_and_try(
-        self, which: Sequence[int], penalty: float = np.inf, node_limit: int | None = None
+        self, positions: Sequence[int], penalty: float = np.inf, node_limit: int | None = None
     ) -> list[_SolvedTrial]:
         """Solve for some counterfactuals, and try the regions of those that have one."""
         owners = []
         solutions = []
-        for i, solution in zip(which, self._solve(which, penalty, node_limit), strict=True):
+        for i, solution in zip(positions, self._solve(positions, penalty, node_limit), strict=True):
             if solution.people:
                 owners.append(i)
                 solutions.append(solution)

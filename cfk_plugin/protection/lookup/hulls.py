@@ -334,5 +334,5 @@ def headcount(problem: LocalProblem, hull: Hull, n_spanning: int) -> int:
 def plain_headcount(problem: LocalProblem, n_spanning: int) -> int:
     """Return what `headcount` computes."""
     spanning = range(n_spanning)
-    others = range(n_spanning, problem.n_classes)
-    return sum(int(problem.weight[i]) for i in others if plain_contains(problem, spanning, i))
+    other_rows = range(n_spanning, problem.n_classes)
+    return sum(int(problem.weight[i]) for i in other_rows if plain_contains(problem, spanning, i))

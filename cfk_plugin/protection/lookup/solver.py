@@ -147,8 +147,8 @@ def solve(
         If a code is not on its axis, or an anchor without a code has no finite position.
     """
     if forbidden is None:
-        nothing = np.empty((0, anchors.shape[1]), np.int32)
-        forbidden = [nothing] * len(anchors)
+        no_combinations = np.empty((0, anchors.shape[1]), np.int32)
+        forbidden = [no_combinations] * len(anchors)
     # Copies, as kernels are compiled for writable arrays.
     anchors = np.array(anchors, np.int32, order="C")
     forbidden = [np.array(codes, np.int32, order="C") for codes in forbidden]
@@ -175,17 +175,17 @@ def solve(
 
 def _check_codes(axes: AxisArrays, tables: Sequence[Codes]) -> None:
     """Refuse codes that an axis does not have: kernels would read out of bounds."""
-    least = np.where(axes.kind == INTERVAL, -1, 0)
+    least_codes = np.where(axes.kind == INTERVAL, -1, 0)
     n_codes = np.diff(axes.offset)
     for codes in tables:
-        if np.any((codes < least) | (codes >= n_codes)):
+        if np.any((codes < least_codes) | (codes >= n_codes)):
             raise ValueError("a code lies outside its quasi-identifier")
 
 
 def _positions_of(axes: AxisArrays, anchors: Codes, own_positions: Floats) -> Floats:
     """Return where anchors are, shape (n, n_axes): at their codes, or else at their own numbers."""
-    known = axes.position[axes.offset[:-1] + np.maximum(anchors, 0)]
-    positions = np.where(anchors >= 0, known, own_positions)
+    code_positions = axes.position[axes.offset[:-1] + np.maximum(anchors, 0)]
+    positions = np.where(anchors >= 0, code_positions, own_positions)
     if not np.all(np.isfinite(positions)):
         raise ValueError("an anchor without a code needs a finite position")
     return positions
@@ -233,15 +233,15 @@ def _raise_cap(search: _Search, cap: float, ceiling: float, nodes: int) -> Solut
     while True:
         cap = min(cap, ceiling)
         classes = search.classes_below(cap)
-        found = _branch(search, classes, cap, nodes, search.node_limit, is_opening=False)
-        nodes = found.nodes
-        if found.people:
-            return _finished(search, found, found.lower_bound)
-        is_stopped = found.lower_bound < cap
+        solution = _branch(search, classes, cap, nodes, search.node_limit, is_opening=False)
+        nodes = solution.nodes
+        if solution.people:
+            return _finished(search, solution, solution.lower_bound)
+        is_stopped = solution.lower_bound < cap
         if is_stopped:
-            return found
+            return solution
         if cap >= ceiling:
-            return found._replace(lower_bound=np.inf)
+            return solution._replace(lower_bound=np.inf)
         # Once most classes are in reach, a smaller step would only repeat the work.
         cap = 2 * cap if 2 * classes.size < n_classes else ceiling
 

@@ -411,7 +411,7 @@ def _divide(
         seed = int(_chance(state) * m)
         while pool.undivided[seed] == 0 or pool.reserved[seed] > 0:
             seed = seed + 1 if seed + 1 < m else 0
-        people, cost, tried = _grow(
+        people, cost, work_of_draft = _grow(
             classes,
             pool,
             m,
@@ -424,7 +424,7 @@ def _divide(
             (limit - spent) / k,
             state,
         )
-        work += tried
+        work += work_of_draft
         if people < k:
             for i in range(m):
                 pool.undivided[i] += pool.in_draft[n_drafts, i]
@@ -621,18 +621,18 @@ def _extend_hull(classes: PackedClasses, pool: GroupMembers, m: int, d: int, i: 
     low = pool.hull_low
     high = pool.hull_high
     for j in range(classes.kind.size):
-        own = pool.coordinate[j, i]
+        own_coordinate = pool.coordinate[j, i]
         if classes.kind[j] == INTERVAL:
-            low[d, j] = min(low[d, j], own)
-            high[d, j] = max(high[d, j], own)
+            low[d, j] = min(low[d, j], own_coordinate)
+            high[d, j] = max(high[d, j], own_coordinate)
         elif classes.kind[j] == TREE:
-            below = low[d, j] if high[d, j] > 0.0 else own
-            low[d, j] = _covering_node(classes, below, own)
+            start_node = low[d, j] if high[d, j] > 0.0 else own_coordinate
+            low[d, j] = _covering_node(classes, start_node, own_coordinate)
             high[d, j] = 1.0
         elif not pool.is_inside[d, j, i]:
             low[d, j] += 1.0
             for other in range(m):
-                pool.is_inside[d, j, other] |= pool.coordinate[j, other] == own
+                pool.is_inside[d, j, other] |= pool.coordinate[j, other] == own_coordinate
 
 
 @_inner
@@ -658,14 +658,14 @@ def _write_prices(classes: PackedClasses, pool: GroupMembers, m: int, d: int) ->
                 price[i] += with_old if pool.is_inside[d, j, i] else with_new
         else:
             for i in range(m):
-                below = low if high > 0.0 else x[j, i]
-                price[i] += classes.node_cost[_covering_node(classes, below, x[j, i])]
+                start_node = low if high > 0.0 else x[j, i]
+                price[i] += classes.node_cost[_covering_node(classes, start_node, x[j, i])]
 
 
 @_inner
-def _covering_node(classes: PackedClasses, below: float, leaf: float) -> int:
+def _covering_node(classes: PackedClasses, start_node: float, leaf: float) -> int:
     """Return the lowest node that covers a node and a leaf, which is given by its own node."""
-    node = int(below)
+    node = int(start_node)
     code = classes.first_leaf[int(leaf)]
     while code < classes.first_leaf[node] or code > classes.last_leaf[node]:
         node = classes.parent[node]
@@ -829,9 +829,9 @@ class PlainRandom:
 
     def one_bit_in_eight(self) -> int:
         self.chance()
-        once = self.state >> 21 | self.state << 43 & self._word
-        twice = self.state >> 42 | self.state << 22 & self._word
-        return self.state & once & twice
+        rotated_by_21 = self.state >> 21 | self.state << 43 & self._word
+        rotated_by_42 = self.state >> 42 | self.state << 22 & self._word
+        return self.state & rotated_by_21 & rotated_by_42
 
 
 @dataclass
@@ -925,7 +925,7 @@ class PlainSearch:
             seed = int(self.random.chance() * len(pool))
             while undivided[pool[seed]] == 0 or self._is_large(pool[seed]):
                 seed = (seed + 1) % len(pool)
-            draft, tried = self._grow(
+            draft, work_of_draft = self._grow(
                 undivided,
                 pool[seed],
                 self.growth_weights[weighting],
@@ -933,7 +933,7 @@ class PlainSearch:
                 split_odds,
                 (limit - spent) / self.k,
             )
-            work += tried
+            work += work_of_draft
             if draft is None:
                 return [], work
             if sum(draft.values()) < self.k:
@@ -1060,18 +1060,18 @@ def seats_in_python(
     classes: PackedClasses, groups: PlainGroups, n_numbers: int, first_empty: int
 ) -> list[int]:
     """Return a near group for each empty class, numbered as in `seats`."""
-    chosen = []
+    group_of_empty = []
     for c in range(first_empty, len(classes.coordinate)):
         rises: dict[int, float] = {}  # of each group that has people of a near class
-        for near in [*classes.near_small[c].tolist(), *classes.near_large[c].tolist()]:
-            if near < 0:
+        for near_class in [*classes.near_small[c].tolist(), *classes.near_large[c].tolist()]:
+            if near_class < 0:
                 continue
-            if groups.unmixed[near] > 0:
-                rises[n_numbers + near] = 0.0
-            for g in groups.groups_of_class[near]:
+            if groups.unmixed[near_class] > 0:
+                rises[n_numbers + near_class] = 0.0
+            for g in groups.groups_of_class[near_class]:
                 if g >= 0:
                     members = groups.members[g]
-                    more = hull_cost(classes, [*members, c]) - hull_cost(classes, members)
-                    rises[g] = sum(members.values()) * more
-        chosen.append(min(rises, key=rises.__getitem__))
-    return chosen
+                    added_cost = hull_cost(classes, [*members, c]) - hull_cost(classes, members)
+                    rises[g] = sum(members.values()) * added_cost
+        group_of_empty.append(min(rises, key=rises.__getitem__))
+    return group_of_empty

@@ -42,12 +42,13 @@ def merge_unfit(
     """
     hulls = GroupHulls(axes, codes, classes_of_group, people)
     hulls.merge_while(is_unfit, eligibility)
-    merged, index = np.unique(hulls.merged_into, return_inverse=True)
+    merged_groups, index = np.unique(hulls.merged_into, return_inverse=True)
     is_fit = np.array(
-        [not is_unfit(np.flatnonzero(hulls.merged_into == group)) for group in merged], dtype=bool
+        [not is_unfit(np.flatnonzero(hulls.merged_into == group)) for group in merged_groups],
+        dtype=bool,
     )
     new_number = np.where(is_fit, np.cumsum(is_fit) - 1, -1)
-    return new_number[index], eligibility[merged][is_fit]
+    return new_number[index], eligibility[merged_groups][is_fit]
 
 
 class GroupHulls:
@@ -88,16 +89,17 @@ class GroupHulls:
     def _partner(self, group: int, eligibility: Ints) -> int | None:
         """Return the group whose merger with this one adds least loss; None if none is left."""
         is_alive = self.merged_into == np.arange(len(self.merged_into))
-        others = np.flatnonzero(is_alive & (eligibility == eligibility[group]))
-        others = others[others != group]
-        if not len(others):
+        partners = np.flatnonzero(is_alive & (eligibility == eligibility[group]))
+        partners = partners[partners != group]
+        if not len(partners):
             return None
-        joint_loss = np.zeros(len(others))
+        joint_loss = np.zeros(len(partners))
         for j, has_code in enumerate(self._has_code):
-            joint_loss += self._axis_losses(j, has_code[others] | has_code[group])
+            joint_loss += self._axis_losses(j, has_code[partners] | has_code[group])
         size = self.people[group]
-        rise = joint_loss * (self.people[others] + size) - self._loss[others] * self.people[others]
-        return int(others[np.argmin(np.round(rise - self._loss[group] * size, 12))])
+        partner_people = self.people[partners]
+        rise = joint_loss * (partner_people + size) - self._loss[partners] * partner_people
+        return int(partners[np.argmin(np.round(rise - self._loss[group] * size, 12))])
 
     def _merge(self, group: int, partner: int) -> None:
         loss = np.zeros(1)

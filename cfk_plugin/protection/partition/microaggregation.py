@@ -153,12 +153,14 @@ def group_classes(
     return _renumbered(shares, canonical)
 
 
-def _joined(axes: AxisArrays, more: AxisArrays) -> AxisArrays:
+def _joined(axes: AxisArrays, added_axes: AxisArrays) -> AxisArrays:
     """Return the axes of both."""
-    arrays = {name: np.append(array, getattr(more, name)) for name, array in axes._asdict().items()}
+    arrays = {
+        name: np.append(array, getattr(added_axes, name)) for name, array in axes._asdict().items()
+    }
     for name in ("offset", "node_offset"):
         start = getattr(axes, name)
-        arrays[name] = np.append(start, start[-1] + getattr(more, name)[1:])
+        arrays[name] = np.append(start, start[-1] + getattr(added_axes, name)[1:])
     return AxisArrays(**arrays)
 
 
@@ -316,7 +318,7 @@ def _pack(
     position = np.where(codes == axes.missing, _FAR, axes.position[place])
     node = axes.node_offset[:-1] + axes.leaf_node[place]
     coordinate = np.where(axes.kind == TREE, node, codes)
-    none = np.empty((0, 0), np.int32)
+    no_classes = np.empty((0, 0), np.int32)
     classes = PackedClasses(
         kind=axes.kind,
         weight=axes.weight,
@@ -327,8 +329,8 @@ def _pack(
         node_cost=np.where(n_leaves > 1, node_cost, 0.0),
         coordinate=np.where(axes.kind == INTERVAL, position, coordinate),
         n_small=n_small,
-        near_small=none,
-        near_large=none,
+        near_small=no_classes,
+        near_large=no_classes,
     )
     near_small = _nearest(classes, orderings, 0, n_small, _REACH, _NEAR)
     near_large = _nearest(classes, orderings, n_small, n_with_people, _REACH_LARGE, _NEAR_LARGE)
@@ -372,7 +374,7 @@ def _nearest(
         lines.append(np.append(ordering[is_of_kind], -1))
         places.append(n_before)
     n_classes = len(classes.coordinate)
-    near = np.full((n_classes, n_near), -1, np.int32)
+    near_classes = np.full((n_classes, n_near), -1, np.int32)
     shifts = np.arange(-reach, reach + 1)
     for rows in np.array_split(np.arange(n_classes), n_classes // _COMPARED_AT_ONCE + 1):
         columns = []
@@ -387,11 +389,11 @@ def _nearest(
         cost[(candidates < 0) | (candidates == rows[:, None]) | is_repeated] = np.inf
         cheapest = np.argsort(cost, axis=1, kind="stable")[:, :n_near]
         is_candidate = np.take_along_axis(cost, cheapest, 1) < np.inf
-        near[rows] = np.where(is_candidate, np.take_along_axis(candidates, cheapest, 1), -1)
-    return near
+        near_classes[rows] = np.where(is_candidate, np.take_along_axis(candidates, cheapest, 1), -1)
+    return near_classes
 
 
-def _pair_costs(classes: PackedClasses, rows: Ints, others: Ints) -> Floats:
+def _pair_costs(classes: PackedClasses, rows: Ints, other_classes: Ints) -> Floats:
     """Return the cost of the hull of each class with each of several others.
 
     Parameters
@@ -400,24 +402,24 @@ def _pair_costs(classes: PackedClasses, rows: Ints, others: Ints) -> Floats:
         All classes.
     rows : shape (n_rows,)
         Numbers of classes.
-    others : shape (n_rows, n_others)
+    other_classes : shape (n_rows, n_others)
         Numbers of the classes that each is compared with; -1 stands for any class.
 
     Returns
     -------
     shape (n_rows, n_others)
     """
-    cost = np.zeros(others.shape)
+    cost = np.zeros(other_classes.shape)
     for j, kind in enumerate(classes.kind):
-        own = classes.coordinate[rows, j][:, None]
-        other = classes.coordinate[others, j]
+        own_coordinate = classes.coordinate[rows, j][:, None]
+        other_coordinate = classes.coordinate[other_classes, j]
         if kind == INTERVAL:
-            cost += np.minimum(np.abs(own - other), classes.weight[j])
+            cost += np.minimum(np.abs(own_coordinate - other_coordinate), classes.weight[j])
         elif kind == NOMINAL:
-            cost += np.where(own == other, 0.0, 2 * classes.value_cost[j])
+            cost += np.where(own_coordinate == other_coordinate, 0.0, 2 * classes.value_cost[j])
         else:
-            leaf = classes.first_leaf[own.astype(np.int64)]
-            node = other.astype(np.int64)
+            leaf = classes.first_leaf[own_coordinate.astype(np.int64)]
+            node = other_coordinate.astype(np.int64)
             while True:
                 is_outside = (leaf < classes.first_leaf[node]) | (leaf > classes.last_leaf[node])
                 if not is_outside.any():

@@ -49,32 +49,32 @@ def _box_distance(
     """
     total = 0.0
     for j in range(place.size):
-        below = low[t, j]
-        above = high[t, j]
+        lowest = low[t, j]
+        highest = high[t, j]
         x = place[j]
         if j >= n_numbers:
-            total += 0.0 if below <= x <= above else 1.0
+            total += 0.0 if lowest <= x <= highest else 1.0
         elif x == np.inf:
-            total += 0.0 if above == np.inf else 1.0
-        elif above == np.inf:
-            total += min(max(below - x, 0.0), 1.0)
+            total += 0.0 if highest == np.inf else 1.0
+        elif highest == np.inf:
+            total += min(max(lowest - x, 0.0), 1.0)
         else:
-            total += max(below - x, x - above, 0.0)
+            total += max(lowest - x, x - highest, 0.0)
         if total > limit:
             return total
     return total
 
 
 @inner
-def _insert(least: Floats, number: float) -> None:
+def _insert(least_numbers: Floats, number: float) -> None:
     """Insert a number into a sorted array of the least ones, if it is one of them."""
-    at = least.size
-    while at > 0 and least[at - 1] > number:
-        if at < least.size:
-            least[at] = least[at - 1]
-        at -= 1
-    if at < least.size:
-        least[at] = number
+    slot = least_numbers.size
+    while slot > 0 and least_numbers[slot - 1] > number:
+        if slot < least_numbers.size:
+            least_numbers[slot] = least_numbers[slot - 1]
+        slot -= 1
+    if slot < least_numbers.size:
+        least_numbers[slot] = number
 
 
 @jit
@@ -110,7 +110,7 @@ def nearest_rows(
     limit : float
         Rows farther away cannot be among the k nearest.
     """
-    least = np.full(k, np.inf)
+    least_distances = np.full(k, np.inf)
     rows = np.empty(64, np.int64)
     distances = np.empty(64)
     size = 0
@@ -122,28 +122,28 @@ def nearest_rows(
     while height > 0:
         height -= 1
         t = stack[height]
-        limit = least[k - 1] + slack
+        limit = least_distances[k - 1] + slack
         if stack_distance[height] > limit:
             continue
         if tree.child[t] >= 0:
-            near = tree.child[t]
-            far = near + 1
-            near_distance = _box_distance(tree.low, tree.high, near, place, n_numbers, limit)
-            far_distance = _box_distance(tree.low, tree.high, far, place, n_numbers, limit)
+            near_child = tree.child[t]
+            far_child = near_child + 1
+            near_distance = _box_distance(tree.low, tree.high, near_child, place, n_numbers, limit)
+            far_distance = _box_distance(tree.low, tree.high, far_child, place, n_numbers, limit)
             if far_distance < near_distance:
-                near, far = far, near
+                near_child, far_child = far_child, near_child
                 near_distance, far_distance = far_distance, near_distance
             if height + 2 > stack.size:
                 stack = longer(stack)
                 stack_distance = longer(stack_distance)
-            stack[height] = far
+            stack[height] = far_child
             stack_distance[height] = far_distance
-            stack[height + 1] = near
+            stack[height + 1] = near_child
             stack_distance[height + 1] = near_distance
             height += 2
             continue
         for i in range(tree.start[t], tree.stop[t]):
-            limit = least[k - 1] + slack
+            limit = least_distances[k - 1] + slack
             distance = _box_distance(tree.rows, tree.rows, i, place, n_numbers, limit)
             if distance > limit:
                 continue
@@ -154,8 +154,8 @@ def nearest_rows(
             distances[size] = distance
             size += 1
             if distance > slack or not exclude_same:
-                _insert(least, distance)
-    return rows[:size], distances[:size], least[k - 1] + slack
+                _insert(least_distances, distance)
+    return rows[:size], distances[:size], least_distances[k - 1] + slack
 
 
 def nearest_rows_in_python(
@@ -172,9 +172,11 @@ def nearest_rows_in_python(
                 distance += abs(value - x)
         all_distances.append(distance)
     counted = sorted(d for d in all_distances if d > slack or not exclude_same)
-    limit = slack + (counted[k - 1] if len(counted) >= k else np.inf)
-    found = [i for i, distance in enumerate(all_distances) if distance <= limit]
-    return found, [all_distances[i] for i in found], limit
+    limit = np.inf
+    if len(counted) >= k:
+        limit = slack + counted[k - 1]
+    rows_within = [i for i, distance in enumerate(all_distances) if distance <= limit]
+    return rows_within, [all_distances[i] for i in rows_within], limit
 
 
 # A scan of all rows, in single precision, block by block.

@@ -198,13 +198,13 @@ class NearestClasses(HostOnly):
 
         Codes and numbers have shape (n, n_quasi_identifiers).
         """
-        found = self._index.find(codes)
-        strangers = np.flatnonzero(found < 0)
+        classes = self._index.find(codes)
+        strangers = np.flatnonzero(classes < 0)
         if len(strangers):
             nearest, _ = self._cells.nearest(self._comparable(codes[strangers], numbers[strangers]))
             # a number may be infinitely far away in floats
-            found[strangers] = nearest[:, 0].clip(min=0)
-        return found
+            classes[strangers] = nearest[:, 0].clip(min=0)
+        return classes
 
     def _comparable(self, codes: Codes, numbers: Floats) -> HeomCodes:
         """Return records in the form in which `Heom` compares them: numbers, and tokens.

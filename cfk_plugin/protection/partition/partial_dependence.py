@@ -67,10 +67,10 @@ def _drawn_rows(population: Population, candidates: Ints, max_records: int) -> I
     n_records = min(max_records, len(candidates))
     numbers = population.keyed_numbers(candidates)
     is_least = numbers <= np.partition(numbers, n_records - 1)[n_records - 1]
-    least = candidates[is_least]
-    order = in_order(population.codes[least], population.schema, numbers[is_least])
-    drawn: Ints = least[order[:n_records]]
-    return drawn
+    rows_with_least = candidates[is_least]
+    order = in_order(population.codes[rows_with_least], population.schema, numbers[is_least])
+    drawn_rows: Ints = rows_with_least[order[:n_records]]
+    return drawn_rows
 
 
 def _partial_dependence_on_cluster(
@@ -95,13 +95,13 @@ def _partial_dependence_on_cluster(
             candidates = frame[is_desired(model(frame).astype(object))]
         return pd.DataFrame({"number": signed(np.sort(reader.numbers(candidates))[:max_records])})
 
-    least = population.map_rows(least_numbers, "number long")
-    drawn = np.sort(unsigned(least["number"]))[:max_records]
+    number_table = population.map_rows(least_numbers, "number long")
+    drawn_numbers = np.sort(unsigned(number_table["number"]))[:max_records]
 
     def vote(frame: pd.DataFrame, reader: RecordReader) -> pd.DataFrame:
         """Return, for each drawn record of a part of the table, one bit per class."""
         numbers, first = np.unique(reader.numbers(frame), return_index=True)
-        is_drawn = np.isin(numbers, drawn)
+        is_drawn = np.isin(numbers, drawn_numbers)
         records = frame.iloc[first[is_drawn]]
         votes = []
         for i in range(len(records)):
@@ -109,15 +109,15 @@ def _partial_dependence_on_cluster(
             votes.append(np.packbits(is_desired(model(rows).astype(object))).tobytes())
         return pd.DataFrame({"number": signed(numbers[is_drawn]), "votes": votes})
 
-    if not len(drawn):
+    if not len(drawn_numbers):
         return np.zeros(len(cells))
     votes = population.map_rows(vote, "number long, votes binary")
     votes_of_number = dict(zip(unsigned(votes["number"]).tolist(), votes["votes"], strict=True))
     n_desired = np.zeros(len(cells))
-    for number in drawn.tolist():  # as often as drawn: equal records have equal numbers
+    for number in drawn_numbers.tolist():  # as often as drawn: equal records have equal numbers
         packed = np.frombuffer(votes_of_number[number], dtype=np.uint8)
         n_desired += np.unpackbits(packed, count=len(cells))
-    return n_desired / len(drawn)
+    return n_desired / len(drawn_numbers)
 
 
 def _most_frequent(population: Population, model: LabelModel) -> str:

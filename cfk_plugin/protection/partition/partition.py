@@ -142,8 +142,10 @@ class Partition(HostOnly):
             divided = np.flatnonzero(next_part - first_part > 1)
             if not len(divided):
                 continue
-            drawn = rows[divided]
-            keyed_numbers = self.population.keyed_order(codes[drawn], numbers[drawn])
+            rows_of_divided = rows[divided]
+            keyed_numbers = self.population.keyed_order(
+                codes[rows_of_divided], numbers[rows_of_divided]
+            )
             for i, keyed_number in zip(divided.tolist(), keyed_numbers, strict=True):
                 parts = slice(first_part[i], next_part[i])
                 part = np.searchsorted(division.last[parts][:-1], keyed_number)
@@ -184,10 +186,10 @@ class Partition(HostOnly):
     @property
     def parts(self) -> tuple[Ints, Ints]:
         """Group and class of each part, for all eligibility classes; shape (n_parts,) each."""
-        none = np.empty(0, dtype=np.int64)
+        no_parts = np.empty(0, dtype=np.int64)
         divisions = self.divided.values()
-        group = np.concatenate([none, *(division.group for division in divisions)])
-        cell = np.concatenate([none, *(division.cell_of_part for division in divisions)])
+        group = np.concatenate([no_parts, *(division.group for division in divisions)])
+        cell = np.concatenate([no_parts, *(division.cell_of_part for division in divisions)])
         return group, cell
 
     def _division(self, rows: Ints) -> ClassDivision:
