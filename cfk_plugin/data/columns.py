@@ -76,7 +76,9 @@ _NAME_OF_CHOICE: Mapping[tuple[str, str], str] = {
 
 
 def with_columns(
-    columns: Mapping[str, ColumnDeclaration], arguments: Mapping[str, Any], known: Iterable[str]
+    columns: Mapping[str, ColumnDeclaration],
+    arguments: Mapping[str, Any],
+    table_columns: Iterable[str],
 ) -> dict[str, Any]:
     """Return the arguments of `Schema.from_frame` with the declarations of `columns` added to them.
 
@@ -85,7 +87,7 @@ def with_columns(
     columns : mapping of column to its declaration
     arguments : mapping
         The arguments that speak of single columns, by name.
-    known : iterable of str
+    table_columns : iterable of str
         The columns of the table.
 
     Raises
@@ -93,39 +95,41 @@ def with_columns(
     SchemaError
         If a declaration cannot be read, or a column is declared in `arguments` as well.
     """
-    _check_columns(columns, known)
+    _check_columns(columns, table_columns)
     _check_declared_once(columns, arguments)
-    merged = dict(arguments)
+    all_arguments = dict(arguments)
     for name, column in columns.items():
         for key, value in column.items():
             choice = (key, str(value))
             if choice in _NAME_OF_CHOICE:
                 label = _NAME_OF_CHOICE[choice]
-                if merged[label]:
+                if all_arguments[label]:
                     raise SchemaError(
-                        f"columns {merged[label]!r} and {name!r} both have the role {value!r}; give"
-                        " it to one of them"
+                        f"columns {all_arguments[label]!r} and {name!r} both have the role"
+                        f" {value!r}; give it to one of them"
                     )
-                merged[label] = name
+                all_arguments[label] = name
             elif choice in _LIST_OF_CHOICE:
                 label = _LIST_OF_CHOICE[choice]
-                merged[label] = _extended_list(merged[label], name)
+                all_arguments[label] = _extended_list(all_arguments[label], name)
             elif key == "change" and value != "any":
-                merged["monotone"] = _extended_mapping(merged["monotone"], name, value)
+                all_arguments["monotone"] = _extended_mapping(
+                    all_arguments["monotone"], name, value
+                )
             elif key in _MAPPING_OF_KEY:
                 label = _MAPPING_OF_KEY[key]
-                merged[label] = _extended_mapping(merged[label], name, value)
-    return merged
+                all_arguments[label] = _extended_mapping(all_arguments[label], name, value)
+    return all_arguments
 
 
-def _check_columns(columns: object, known: Iterable[str]) -> None:
+def _check_columns(columns: object, table_columns: Iterable[str]) -> None:
     """Refuse declarations that cannot be read; messages name columns and declared words only."""
     if not isinstance(columns, Mapping):
         raise SchemaError(
             'columns must be a mapping, column to what is declared of it, such as {"age": {"role":'
             f' "quasi-identifier"}}}}; got {type(columns).__name__}'
         )
-    names = list(known)
+    names = list(table_columns)
     unknown = [str(name) for name in columns if name not in names]
     if unknown:
         raise SchemaError(

@@ -51,7 +51,7 @@ class Grid:
         cls,
         region: Region,
         population: Population,
-        own: Sequence[int],
+        own_codes: Sequence[int],
         private: Sequence[Codes] = (),
     ) -> Grid:
         """Enumerate the codes inside a region.
@@ -60,14 +60,14 @@ class Grid:
         ----------
         region : Region
         population : Population
-        own : sequence of int
+        own_codes : sequence of int
             The counterfactual's codes of the quasi-identifiers. A value that the population lacks
             is one more inside the region.
         private : sequence of arrays
             The codes of private attributes that are generalised.
         """
         axes: list[Codes] = []
-        for own_code, name in zip(own, population.schema.quasi_identifiers, strict=True):
+        for own_code, name in zip(own_codes, population.schema.quasi_identifiers, strict=True):
             domain = population.domains[name]
             inside = np.flatnonzero(domain.inside(region.parts[name])).astype(np.int32)
             if own_code == UNKNOWN:
@@ -80,12 +80,12 @@ class Grid:
         axes = np.meshgrid(*self.codes, indexing="ij")
         return np.stack(axes, axis=-1).reshape(-1, len(self.codes))
 
-    def some(self, at: Rows) -> Codes:
+    def some(self, positions: Rows) -> Codes:
         """Return the combinations at some positions in `all`, shape (n, n_attributes)."""
         shape = [len(axis) for axis in self.codes]
-        positions_on_axes = np.unravel_index(at, shape)
+        positions_on_axes = np.unravel_index(positions, shape)
         columns = [
-            axis[positions] for axis, positions in zip(self.codes, positions_on_axes, strict=True)
+            axis[on_axis] for axis, on_axis in zip(self.codes, positions_on_axes, strict=True)
         ]
         return np.column_stack(columns).astype(np.int32)
 
@@ -102,22 +102,22 @@ class Grid:
         """Return n different combinations, drawn uniformly, or all if there are not more."""
         if n >= self.size:
             return self.all()
-        drawn: dict[tuple[int, ...], None] = {}
-        while len(drawn) < n:  # rejection keeps memory small however large the grid is
+        combinations: dict[tuple[int, ...], None] = {}
+        while len(combinations) < n:  # rejection keeps memory small however large the grid is
             picks = [axis[random.integers(0, len(axis), n)].tolist() for axis in self.codes]
-            drawn |= dict.fromkeys(zip(*picks, strict=True))
-        return np.array(list(drawn)[:n], dtype=np.int32)
+            combinations |= dict.fromkeys(zip(*picks, strict=True))
+        return np.array(list(combinations)[:n], dtype=np.int32)
 
 
 def rows_for_cells(
-    encoder: Encoder, given: pd.DataFrame | EncodedTable, which: Rows, cells: Codes
+    encoder: Encoder, counterfactuals: pd.DataFrame | EncodedTable, which: Rows, cells: Codes
 ) -> pd.DataFrame:
     """Return the rows with which the model is asked about combinations.
 
     Parameters
     ----------
     encoder : Encoder
-    given : DataFrame or EncodedTable
+    counterfactuals : DataFrame or EncodedTable
         The counterfactuals.
     which : array of int, shape (n,)
         The counterfactual of each combination. A row has its values of attributes that the
@@ -136,22 +136,26 @@ def rows_for_cells(
     for j, (name, domain) in enumerate(zip(schema.features, encoder.columns, strict=True)):
         if name in attributes:
             codes = cells[:, attributes.index(name)]
-            columns[name] = _values_of_codes(domain, codes, given, name, which)
-        elif isinstance(given, EncodedTable):
-            columns[name] = given.column(j, which)
+            columns[name] = _values_of_codes(domain, codes, counterfactuals, name, which)
+        elif isinstance(counterfactuals, EncodedTable):
+            columns[name] = counterfactuals.column(j, which)
         else:
-            columns[name] = given[name].array.take(which)
+            columns[name] = counterfactuals[name].array.take(which)
     return table_of(columns)
 
 
 def _values_of_codes(
-    domain: Domain, codes: Codes, given: pd.DataFrame | EncodedTable, name: str, which: Rows
+    domain: Domain,
+    codes: Codes,
+    counterfactuals: pd.DataFrame | EncodedTable,
+    name: str,
+    which: Rows,
 ) -> Any:
     """Return the values of one attribute, shape (n,), in its dtype; see `rows_for_cells`."""
     is_own = codes == domain.size
     if not is_own.any():
         return domain.restore_array(codes)
     column = domain.restore(codes.clip(max=domain.size - 1)).astype(object)
-    frame = given.frame if isinstance(given, EncodedTable) else given
+    frame = counterfactuals.frame if isinstance(counterfactuals, EncodedTable) else counterfactuals
     column[is_own] = frame[name].array.take(which[is_own]).astype(object)
     return conform(column, domain.dtype).array

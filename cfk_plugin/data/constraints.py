@@ -101,15 +101,15 @@ def decided_features(
     return frozenset(name for name, rule in rules.items() if rule.decides_on_change)
 
 
-def _features_to_vary(given: Any, features: Sequence[str]) -> Sequence[str]:
+def _features_to_vary(setting: Any, features: Sequence[str]) -> Sequence[str]:
     """Return the features that a call lists, which may be unknown; all if it does not list any."""
-    if given is None:
+    if setting is None:
         return features
-    if isinstance(given, str):
-        if given == "all":
+    if isinstance(setting, str):
+        if setting == "all":
             return features
         raise InputError('features_to_vary must be "all" or a list of features, not one string')
-    names = list(given) if isinstance(given, Iterable) else []
+    names = list(setting) if isinstance(setting, Iterable) else []
     if not names:
         raise InputError(
             'features_to_vary must be "all" or a list of at least one feature: nothing could change'
@@ -126,50 +126,53 @@ def _check_are_features(parameter: str, names: Iterable[str], features: Sequence
         )
 
 
-def _permitted(domain: Domain, given: Any) -> tuple[float, float] | Mask:
+def _permitted(domain: Domain, setting: Any) -> tuple[float, float] | Mask:
     """Return what a call permits for one attribute, as `Rule.within`."""
-    what = f"permitted_range of {domain.attribute.name!r}"
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+    parameter = f"permitted_range of {domain.attribute.name!r}"
+    if isinstance(setting, (str, Mapping)) or not isinstance(setting, Iterable):
         form = "[low, high]" if domain.is_numeric else "a list of values"
-        raise InputError(f"{what} must be {form}")
-    values = list(given)
+        raise InputError(f"{parameter} must be {form}")
+    values = list(setting)
     if domain.is_numeric:
-        return _permitted_range(domain, values, what)
-    return _permitted_codes(domain, values, what)
+        return _permitted_range(domain, values, parameter)
+    return _permitted_codes(domain, values, parameter)
 
 
-def _permitted_codes(domain: Domain, values: list[Any], what: str) -> Mask:
+def _permitted_codes(domain: Domain, values: list[Any], parameter: str) -> Mask:
     """Return a mask of the permitted codes; shape (n_codes,)."""
     if domain.is_open:
         raise InputError(
-            f"{what}: the population has no rows here, so its values are not known; leave it out"
+            f"{parameter}: the population has no rows here, so its values are not known; leave it"
+            " out"
         )
-    with quiet(f"{what} cannot be read", InputError):
+    with quiet(f"{parameter} cannot be read", InputError):
         codes, _ = domain.encode_values(values)
     n_unknown = (codes < 0).sum()
     if not len(codes) or n_unknown:
-        found = "no value"
+        problem = "no value"
         if len(codes):
-            found = f"{n_unknown} values that the population does not have"
-        raise InputError(f"{what} has {found}; name at least one, and known ones alone")
+            problem = f"{n_unknown} values that the population does not have"
+        raise InputError(f"{parameter} has {problem}; name at least one, and known ones alone")
     return np.isin(np.arange(domain.size), codes)
 
 
-def _permitted_range(domain: Domain, values: list[Any], what: str) -> tuple[float, float]:
+def _permitted_range(domain: Domain, values: list[Any], parameter: str) -> tuple[float, float]:
     """Return the lowest and the highest permitted number."""
-    with quiet(f"{what} must be two numbers or dates", InputError):
+    with quiet(f"{parameter} must be two numbers or dates", InputError):
         _, numbers = domain.encode_values(values)
         low, high = numbers.tolist()
         if domain.is_whole:
             low = float(np.ceil(low))
             high = float(np.floor(high))
     if not (isfinite(low) and isfinite(high)):
-        raise InputError(f"{what} must be two finite numbers or dates, the lowest and the highest")
+        raise InputError(
+            f"{parameter} must be two finite numbers or dates, the lowest and the highest"
+        )
     least, most = domain.attribute.bounds or (-inf, inf)
     if low > high:
-        raise InputError(f"{what} is empty: no value lies in it")
+        raise InputError(f"{parameter} is empty: no value lies in it")
     if low > most or high < least:
-        raise InputError(f"{what} is outside of its declared bounds")
+        raise InputError(f"{parameter} is outside of its declared bounds")
     return low, high
 
 
@@ -198,17 +201,17 @@ class DistinctParts(HostOnly):
     @classmethod
     def build(cls, domain: Domain, parts: Sequence[Part | None]) -> DistinctParts:
         """Collect the parts of several answers; None is the part of which nothing is released."""
-        position = {part: at for at, part in enumerate(dict.fromkeys(parts))}
-        of = np.array([position[part] for part in parts], dtype=np.int64)
-        distinct = list(position)
+        position_of_part = {part: i for i, part in enumerate(dict.fromkeys(parts))}
+        part_of_answer = np.array([position_of_part[part] for part in parts], dtype=np.int64)
+        distinct = list(position_of_part)
         if _is_compared_by_number(domain):
             no_codes = np.empty((len(distinct), 0), dtype=bool)
-            return cls(domain, of, _ends_of_numbers(domain, distinct), no_codes)
+            return cls(domain, part_of_answer, _ends_of_numbers(domain, distinct), no_codes)
         inside = np.zeros((len(distinct), domain.size), dtype=bool)
-        for at, part in enumerate(distinct):
+        for i, part in enumerate(distinct):
             if part is not None:
-                inside[at] = domain.inside(part)
-        return cls(domain, of, _ends_of_codes(domain, inside), inside)
+                inside[i] = domain.inside(part)
+        return cls(domain, part_of_answer, _ends_of_codes(domain, inside), inside)
 
     def __len__(self) -> int:
         return len(self.of)
@@ -218,8 +221,8 @@ class DistinctParts(HostOnly):
         """A mask of the distinct parts of which nothing is released; shape (n_distinct,)."""
         return np.asarray(np.isnan(self.ends[0]) & (self.ends[2] == 0))
 
-    def take(self, at: Rows) -> DistinctParts:
-        return replace(self, of=self.of[at])
+    def take(self, positions: Rows) -> DistinctParts:
+        return replace(self, of=self.of[positions])
 
     def limited(self, rule: Rule) -> DistinctParts:
         """Keep only the categories that a call permits; numbers stay as they are."""
@@ -321,8 +324,8 @@ class Constraints(HostOnly):
         """Whether there is any rule, or a limit on the number of changes."""
         return bool(self.rules) or self.max_changes is not None
 
-    def take(self, at: Rows) -> Constraints:
-        return replace(self, queries=self.queries.take(at))
+    def take(self, positions: Rows) -> Constraints:
+        return replace(self, queries=self.queries.take(positions))
 
     def only(self, names: Collection[str]) -> Constraints:
         """Return the constraints on some of the attributes."""
@@ -391,9 +394,9 @@ class Constraints(HostOnly):
         low, high, has_missing = parts.ends[:, part]
         low = np.maximum(low, least[query])
         high = np.minimum(high, most[query])
-        own = factual.numbers[query]
-        inside = np.minimum(np.maximum(own, low), high)
-        numbers = np.where(np.isnan(own), low, inside)
+        factual_numbers = factual.numbers[query]
+        inside = np.minimum(np.maximum(factual_numbers, low), high)
+        numbers = np.where(np.isnan(factual_numbers), low, inside)
         stays_missing = factual.is_missing[query] & (has_missing > 0)
         return _coded(parts.domain, np.where(stays_missing, nan, numbers))
 
@@ -408,19 +411,19 @@ class Constraints(HostOnly):
         rule = self.rules.get(name, _NO_RULE)
         domain = parts.domain
         factual = self._factual(name)
-        own = factual.codes[query]
+        factual_codes = factual.codes[query]
         advised = parts.advised(rule).inside
         nearest = np.argmax(advised, axis=1)[part]
         if domain.is_interval:
             levels = np.arange(len(domain.values))
             is_advised = advised[part][:, levels]  # (n, n_levels)
-            distances = np.abs(levels - own[:, None]) + np.where(is_advised, 0.0, inf)
-            distances[~_in_direction(rule.change, levels, own[:, None])] = inf
+            distances = np.abs(levels - factual_codes[:, None]) + np.where(is_advised, 0.0, inf)
+            distances[~_in_direction(rule.change, levels, factual_codes[:, None])] = inf
             has_level = factual.is_known[query] & np.isfinite(distances).any(axis=1)
             nearest = np.where(has_level, np.argmin(distances, axis=1), nearest)
-        is_own_inside = (own >= 0) & parts.inside[part, np.maximum(own, 0)]
-        codes = np.where(is_own_inside, own, nearest).astype(np.int32)
-        return codes, np.full(len(own), nan)
+        is_own_inside = (factual_codes >= 0) & parts.inside[part, np.maximum(factual_codes, 0)]
+        codes = np.where(is_own_inside, factual_codes, nearest).astype(np.int32)
+        return codes, np.full(len(factual_codes), nan)
 
     def nearest_to(
         self, name: str, query: Rows, codes: Codes, numbers: Numbers
@@ -464,9 +467,9 @@ class Constraints(HostOnly):
         # Where a missing value is never advised and no number is excluded, it is the query's own.
         has_no_end = np.isinf(instead_of_missing)
         instead_of_missing = np.where(has_no_end, factual.numbers[query], instead_of_missing)
-        given = _numbers_of(domain, codes, numbers)
-        given = np.where(np.isnan(given), instead_of_missing, given)
-        permitted = np.minimum(np.maximum(given, least), most)
+        exact_numbers = _numbers_of(domain, codes, numbers)
+        filled_numbers = np.where(np.isnan(exact_numbers), instead_of_missing, exact_numbers)
+        permitted = np.minimum(np.maximum(filled_numbers, least), most)
         is_missing = codes == domain.missing_code
         stays_missing = is_missing & _permits_missing(rule, factual)[query]
         near_codes, near_numbers = _coded(domain, np.where(stays_missing, nan, permitted))
@@ -480,12 +483,13 @@ class Constraints(HostOnly):
         rule = self.rules[name]
         domain = self.queries.encoder.domains[name]
         factual = self._factual(name)
-        own = factual.codes
+        factual_codes = factual.codes
         permitted = self.permitted(name)  # (n_queries, n_codes)
-        keeps_own = (own >= 0) & permitted[np.arange(len(self)), np.maximum(own, 0)]
+        rows = np.arange(len(self))
+        keeps_own = (factual_codes >= 0) & permitted[rows, np.maximum(factual_codes, 0)]
         if domain.is_open and rule.within is None:  # a category that is not known here
-            keeps_own |= own == UNKNOWN
-        instead = np.where(keeps_own, own, np.argmax(permitted, axis=1))
+            keeps_own |= factual_codes == UNKNOWN
+        instead = np.where(keeps_own, factual_codes, np.argmax(permitted, axis=1))
         is_own = (codes == UNKNOWN) & keeps_own[query] & (numbers == factual.numbers[query])
         is_permitted = (codes >= 0) & permitted[query, np.maximum(codes, 0)]
         is_other = ~is_permitted & ~is_own
@@ -547,17 +551,17 @@ class Constraints(HostOnly):
         meets_missing = has_missing & _permits_missing(rule, factual)[query]
         if _is_compared_by_number(parts.domain):
             return np.asarray(meets_missing | self._meets_number(name, distinct_parts, query, part))
-        own = factual.codes[query]
-        keeps_own = factual.is_known[query] & parts.inside[part, np.maximum(own, 0)]
+        factual_codes = factual.codes[query]
+        keeps_own = factual.is_known[query] & parts.inside[part, np.maximum(factual_codes, 0)]
         low, high, _ = parts.advised(rule).ends[:, part]
         if rule.change == "any":
             meets = ~np.isnan(low)
         elif rule.change == "never":
             meets = keeps_own
         elif rule.change == "increase":
-            meets = factual.is_known[query] & (high >= own)
+            meets = factual.is_known[query] & (high >= factual_codes)
         else:
-            meets = factual.is_known[query] & (low <= own)
+            meets = factual.is_known[query] & (low <= factual_codes)
         return np.asarray(meets_missing | keeps_own | meets)
 
     def _meets_number(
@@ -614,10 +618,10 @@ def _narrowed(permitted: Mask, has_no_code: Mask, query: int, codes: Codes) -> C
     if len(codes) == 1:  # permitted, or the answer would not be
         return codes
     is_permitted = (codes < n_codes) & permitted[query][np.minimum(codes, n_codes - 1)]
-    kept: Codes = codes[is_permitted]
+    permitted_codes: Codes = codes[is_permitted]
     if has_no_code[query]:
-        return np.append(kept, np.int32(n_codes))
-    return kept
+        return np.append(permitted_codes, np.int32(n_codes))
+    return permitted_codes
 
 
 def _coded(domain: Domain, numbers: Numbers) -> tuple[Codes, Numbers]:
@@ -625,11 +629,11 @@ def _coded(domain: Domain, numbers: Numbers) -> tuple[Codes, Numbers]:
 
     NaN is coded as missing, a number that no row has as `UNKNOWN`.
     """
-    at = np.searchsorted(domain.values, numbers).clip(max=max(len(domain.values) - 1, 0))
+    positions = np.searchsorted(domain.values, numbers).clip(max=max(len(domain.values) - 1, 0))
     is_known = np.zeros(len(numbers), dtype=bool)
     if len(domain.values):
-        is_known = domain.values[at] == numbers
-    codes = np.where(is_known, at, UNKNOWN)
+        is_known = domain.values[positions] == numbers
+    codes = np.where(is_known, positions, UNKNOWN)
     codes = np.where(np.isnan(numbers), domain.missing_code, codes)
     return codes.astype(np.int32), numbers
 
@@ -641,12 +645,12 @@ def _permits_missing(rule: Rule, factual: _FactualValues) -> Mask:
     return (factual.is_missing | is_for_all) & (not has_range)
 
 
-def _in_direction(change: Change, levels: Rows, own: Codes) -> Mask:
+def _in_direction(change: Change, levels: Rows, factual_codes: Codes) -> Mask:
     """Return a mask of the levels that a change from the query's own may lead to, broadcast."""
     if change == "any":
-        return np.ones(np.broadcast(levels, own).shape, dtype=bool)
+        return np.ones(np.broadcast(levels, factual_codes).shape, dtype=bool)
     if change == "increase":
-        return np.asarray(levels >= own)
+        return np.asarray(levels >= factual_codes)
     if change == "decrease":
-        return np.asarray(levels <= own)
-    return np.asarray(levels == own)
+        return np.asarray(levels <= factual_codes)
+    return np.asarray(levels == factual_codes)

@@ -163,10 +163,10 @@ def probabilities_of(model: Any) -> Probabilities | None:
     classes = getattr(model, "classes_", None)
     if not callable(ask) or classes is None or isinstance(classes, list):
         return None
-    known = np.asarray(classes)
-    if known.ndim != 1 or len(known) < 2:
+    labels = np.asarray(classes)
+    if labels.ndim != 1 or len(labels) < 2:
         return None
-    labels = known.astype(object)
+    labels = labels.astype(object)
     threshold = _threshold_of(model)
     if threshold is None or len(labels) != 2:
         return Probabilities(ask, LargestProbability(labels))

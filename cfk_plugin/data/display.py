@@ -133,12 +133,14 @@ def _profile_of_set(part: Part, groups: Sequence[Part]) -> Bars:
     for group in groups:
         values = _values_of(group)
         frequency.update({value: 1 / len(values) for value in values})
-    own = set(_values_of(part))
+    values_of_part = set(_values_of(part))
     ordered = sorted(frequency, key=lambda value: (-frequency[value], str(value)))
-    shown = [value for place, value in enumerate(ordered) if place < _BARS or value in own]
-    shown = shown[: 2 * _BARS]
-    heights = np.array([frequency[value] for value in shown])
-    return _bars(heights, [value in own for value in shown])
+    values_with_bar = [
+        value for place, value in enumerate(ordered) if place < _BARS or value in values_of_part
+    ]
+    values_with_bar = values_with_bar[: 2 * _BARS]
+    heights = np.array([frequency[value] for value in values_with_bar])
+    return _bars(heights, [value in values_of_part for value in values_with_bar])
 
 
 def _values_of(part: Part) -> list[object]:
@@ -151,8 +153,8 @@ def _profile_of_range(part: Interval, groups: Sequence[Part]) -> Bars:
     ranges = [group for group in groups if isinstance(group, Interval) and group.low is not None]
     if part.low is None or not ranges:
         return []
-    low = np.array([to_number(each.low) for each in ranges], dtype=float)  # (n_groups,)
-    high = np.array([to_number(each.high) for each in ranges], dtype=float)
+    low = np.array([to_number(interval.low) for interval in ranges], dtype=float)  # (n_groups,)
+    high = np.array([to_number(interval.high) for interval in ranges], dtype=float)
     first = float(low.min())
     last = float(high.max())
     if not first < last:
@@ -184,15 +186,15 @@ def picture(bars: Sequence[tuple[float, bool]], label: str) -> Markup:
     rectangle = Markup(
         '<rect x="{}" y="{:.1f}" width="{}" height="{:.1f}" fill="currentColor" opacity="{}"/>'
     )
-    drawn = []
+    rectangles = []
     for i, (height, is_inside) in enumerate(bars):
         top = _TALL * (1 - height)
         opacity = 0.9 if is_inside else 0.25
-        drawn.append(rectangle.format(_WIDE * i, top, _WIDE - 1, _TALL * height, opacity))
+        rectangles.append(rectangle.format(_WIDE * i, top, _WIDE - 1, _TALL * height, opacity))
     svg = Markup('<svg width="{}" height="{}" role="img" aria-label="{} among all groups">').format(
         _WIDE * len(bars), _TALL, label
     )
-    return svg + Markup("").join(drawn) + Markup("</svg>")
+    return svg + Markup("").join(rectangles) + Markup("</svg>")
 
 
 # --- progress -------------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ def heard(progress: Callable[[int, int], None]) -> Iterator[Callable[[int, int],
 
 
 @contextmanager
-def _doing(what: str) -> Iterator[None]:
+def _doing(stage: str) -> Iterator[None]:
     is_outermost = not _stages
     is_main = threading.current_thread() is threading.main_thread()
     if is_outermost and not (is_watched() and is_main):
@@ -248,7 +250,7 @@ def _doing(what: str) -> Iterator[None]:
         return
     finished = threading.Event()
     line = threading.Thread(target=_show_line, args=(finished,), daemon=True)
-    _stages.append(what)
+    _stages.append(stage)
     if is_outermost:
         line.start()
     try:
@@ -268,9 +270,9 @@ def _advance(done: int, total: int) -> None:
         _stages[-1] = f"{text} {'█' * n_filled}{'·' * (10 - n_filled)}"
 
 
-def _say_stage(what: str) -> None:
+def _say_stage(stage: str) -> None:
     if _stages:
-        _stages[-1] = what
+        _stages[-1] = stage
 
 
 def _show_line(finished: threading.Event) -> None:

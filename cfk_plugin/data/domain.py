@@ -118,8 +118,8 @@ class Domain(HostOnly):
             numbers, invalid = to_numbers(column)
             if invalid.any():
                 raise PopulationError(f"column {name!r} holds infinite or non-numeric values")
-            if why := why_inexact(column):
-                raise PopulationError(f"column {name!r} holds {why}")
+            if reason := why_inexact(column):
+                raise PopulationError(f"column {name!r} holds {reason}")
             # no negative zero: it is 0, in whatever order
             values = np.unique(numbers[~np.isnan(numbers)]) + 0.0
             if len(values) and not isfinite(float(values[-1]) - float(values[0])):
@@ -136,8 +136,8 @@ class Domain(HostOnly):
                 has_missing,
                 holds_dates(column),
             )
-        if found := unreadable(column):
-            raise PopulationError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
+        if cell_type := unreadable(column):
+            raise PopulationError(f"column {name!r} holds cells of type {cell_type}; {ONE_VALUE}")
         present = pd.unique(column.dropna().astype(object))
         by_text = {to_text(v): v for v in present}
         if len(by_text) != len(present):
@@ -157,12 +157,10 @@ class Domain(HostOnly):
     @cached_property
     def positions(self) -> Numbers:
         """Place of each value on [0, 1], for ranges: value or rank, divided by the range."""
+        if self.is_numeric:
+            return self.place(self.values)
         n = len(self.values)
-        return (
-            self.place(self.values)
-            if self.is_numeric
-            else np.arange(n, dtype=np.float64) / max(n - 1, 1)
-        )
+        return np.arange(n, dtype=np.float64) / max(n - 1, 1)
 
     @cached_property
     def scaled(self) -> Numbers:
@@ -182,13 +180,13 @@ class Domain(HostOnly):
         if self.is_numeric:
             return self._code_numbers(*to_numbers(column))
         if isinstance(column.dtype, pd.CategoricalDtype):
-            at = column.cat.codes.to_numpy()
+            positions = column.cat.codes.to_numpy()
             distinct = column.cat.categories
         else:
-            at, distinct = pd.factorize(column)
+            positions, distinct = pd.factorize(column)
         # the last one is for missing values, which are at -1
         codes, numbers = self._code_categories([*distinct, None])
-        return codes[at], numbers[at]
+        return codes[positions], numbers[positions]
 
     def encode_values(self, values: list[Any]) -> tuple[Codes, Numbers]:
         """Like `encode`, for a few values, whose types are looked at one by one."""
@@ -276,23 +274,23 @@ class Domain(HostOnly):
             return self.restore_array(codes)
         kind = self.dtype.kind if self.is_numeric and isinstance(self.dtype, np.dtype) else "O"
         if kind in "if":
-            found = self.numbers_of(codes, numbers)
+            column_numbers = self.numbers_of(codes, numbers)
             is_held = kind == "f" or not (
-                np.any(found % 1) or np.any(np.abs(found) > np.iinfo(self.dtype).max)
+                np.any(column_numbers % 1)
+                or np.any(np.abs(column_numbers) > np.iinfo(self.dtype).max)
             )
-            return found.astype(self.dtype) if is_held else found
+            return column_numbers.astype(self.dtype) if is_held else column_numbers
         values = self.restore(np.where(is_other, 0, codes)).astype(object)
         values[is_other] = [self.natural(number) for number in numbers[is_other].tolist()]
         return conform(values, self.dtype).array
 
     def spell(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> list[Any]:
         """Do as `column` for a few, in a list."""
-        known = codes.tolist()
-        return (
-            self.column(codes, numbers).tolist()
-            if UNKNOWN in known
-            else [self._spelled[code] for code in known]
-        )
+        code_list = codes.tolist()
+        if UNKNOWN in code_list:
+            values: list[Any] = self.column(codes, numbers).tolist()
+            return values
+        return [self._spelled[code] for code in code_list]
 
     def numbers_of(self, codes: NDArray[np.integer[Any]], numbers: Numbers) -> Numbers:
         """Return the number of each code, NaN for what is missing, and the given number where there
@@ -407,15 +405,15 @@ class Domain(HostOnly):
         """Return tokens of coded values (see `encode`): alike at single precision, and for
         spellings of a category.
         """
-        known = (codes >= 0) & (codes < len(self.values))
+        is_known = (codes >= 0) & (codes < len(self.values))
         if not self.is_numeric:
             return np.where(
-                known,
-                self._tokens[np.where(known, codes, -1)],
+                is_known,
+                self._tokens[np.where(is_known, codes, -1)],
                 np.nan_to_num(numbers).astype(np.uint64),
             )
         if len(self.values):
-            numbers = np.where(known, self.values[np.where(known, codes, 0)], numbers)
+            numbers = np.where(is_known, self.values[np.where(is_known, codes, 0)], numbers)
         if not self.is_date:
             with np.errstate(over="ignore"):
                 numbers = numbers.astype(np.float32).astype(np.float64)
@@ -438,20 +436,20 @@ def bin_of(domain: Domain, number: float) -> int | None:
     return min(bisect_right(edges, number), len(edges) - 1) - 1
 
 
-def bin_part(domain: Domain, at: int) -> Interval:
+def bin_part(domain: Domain, number_of_bin: int) -> Interval:
     """Return a declared bin as it is released; only the last one contains its upper end."""
     edges = domain.attribute.bins or ()
-    return Interval(domain.natural(edges[at]), domain.natural(edges[at + 1]))
+    return Interval(domain.natural(edges[number_of_bin]), domain.natural(edges[number_of_bin + 1]))
 
 
-def bin_codes(domain: Domain, at: int) -> tuple[int, int]:
+def bin_codes(domain: Domain, number_of_bin: int) -> tuple[int, int]:
     """Return the first code inside a declared bin, and the first one after it."""
     edges = domain.attribute.bins or ()
-    first = np.searchsorted(domain.values, edges[at], side="left")
-    if at + 2 == len(edges):  # the last bin has its upper edge
-        after = np.searchsorted(domain.values, edges[at + 1], side="right")
+    first = np.searchsorted(domain.values, edges[number_of_bin], side="left")
+    if number_of_bin + 2 == len(edges):  # the last bin has its upper edge
+        after = np.searchsorted(domain.values, edges[number_of_bin + 1], side="right")
     else:
-        after = np.searchsorted(domain.values, edges[at + 1], side="left")
+        after = np.searchsorted(domain.values, edges[number_of_bin + 1], side="left")
     return int(first), int(after)
 
 
@@ -474,7 +472,7 @@ class CodeIndex(HostOnly):
     def __len__(self) -> int:
         return len(self._codes)
 
-    def find(self, wanted: Codes) -> Rows:
-        """Return where each of the wanted rows is; -1 where it is not."""
-        at = self._order[np.searchsorted(self._keys, mix(wanted)).clip(max=len(self._keys) - 1)]
-        return np.where((self._codes[at] == wanted).all(axis=1), at, -1).astype(np.int64)
+    def find(self, codes: Codes) -> Rows:
+        """Return the position of each row of codes; -1 for a row that is not here."""
+        rows = self._order[np.searchsorted(self._keys, mix(codes)).clip(max=len(self._keys) - 1)]
+        return np.where((self._codes[rows] == codes).all(axis=1), rows, -1).astype(np.int64)

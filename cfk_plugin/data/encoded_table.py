@@ -53,7 +53,7 @@ class Counterfactual:
         return f"Counterfactual(query={self.query}, {len(self.values)} values withheld)"
 
 
-def require_features(frame: object, features: Sequence[str], what: str) -> pd.DataFrame:
+def require_features(frame: object, features: Sequence[str], table_name: str) -> pd.DataFrame:
     """Return a table that has every feature once, as pandas, or raise what is wrong with its
     columns.
     """
@@ -61,23 +61,25 @@ def require_features(frame: object, features: Sequence[str], what: str) -> pd.Da
         frame := as_pandas(frame), pd.DataFrame
     ):
         raise InputError(
-            f"{what} must be a table (pandas, polars or pyarrow), got {type(frame).__name__}; give"
-            " a row each and a column per feature, such as pd.DataFrame(rows,"
-            " columns=population.schema.features); one row of a table is table.iloc[[0]]"
+            f"{table_name} must be a table (pandas, polars or pyarrow), got"
+            f" {type(frame).__name__}; give a row each and a column per feature, such as"
+            " pd.DataFrame(rows, columns=population.schema.features); one row of a table is"
+            " table.iloc[[0]]"
         )
     if frame.empty:
-        raise InputError(f"{what} must have at least one row and one column")
+        raise InputError(f"{table_name} must have at least one row and one column")
     names = frame.columns.tolist()
     if not frame.columns.is_unique:
         doubled = [name for name in features if names.count(name) > 1]
         raise InputError(
-            f"{what}: duplicate columns {doubled or 'outside the schema'}; keep one of each"
+            f"{table_name}: duplicate columns {doubled or 'outside the schema'}; keep one of each"
         )
     if not set(features).issubset(names):
-        lost = [name for name in features if name not in names]
+        missing_features = [name for name in features if name not in names]
+        hint = rename_hint(missing_features, names, features)
         raise InputError(
-            f"{what}: missing columns {lost}{rename_hint(lost, names, features)}; every feature of"
-            " the schema is needed"
+            f"{table_name}: missing columns {missing_features}{hint}; every feature of the schema"
+            " is needed"
         )
     return frame
 
@@ -90,8 +92,10 @@ def require_person(factual: object, features: Iterable[str]) -> None:
             f" {type(factual).__name__}; give one row of the queries, such as"
             " queries.iloc[entry.query]"
         )
-    if lost := [name for name in features if name not in factual]:
-        raise InputError(f"factual: missing features {lost}; give the person's value of each")
+    if missing_features := [name for name in features if name not in factual]:
+        raise InputError(
+            f"factual: missing features {missing_features}; give the person's value of each"
+        )
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
@@ -126,11 +130,11 @@ def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) 
     return frame.reset_index(drop=True)
 
 
-def one_row(frame: pd.DataFrame, at: int) -> pd.DataFrame:
+def one_row(frame: pd.DataFrame, position: int) -> pd.DataFrame:
     """Return a row as a table of its own, numbered 0; it is cut out, as pandas takes longer to pick
     rows.
     """
-    row = frame.iloc[at : at + 1].copy(deep=COPIES_EAGERLY)
+    row = frame.iloc[position : position + 1].copy(deep=COPIES_EAGERLY)
     row.index = pd.RangeIndex(1)
     return row
 
@@ -207,8 +211,8 @@ class Encoder(HostOnly):
     def read(self, frame: pd.DataFrame, odd: NDArray[np.bool_] | None = None) -> EncodedTable:
         """Code a table; `odd` says which values cannot be read or written."""
         if len(frame) <= FEW:
-            few = select(frame, self.schema.features, renumber=False).to_numpy(dtype=object)
-            return self.read_values(few.T.tolist())
+            values = select(frame, self.schema.features, renumber=False).to_numpy(dtype=object)
+            return self.read_values(values.T.tolist())
         raw = select(frame, self.schema.features)
         codes = np.empty(raw.shape, dtype=np.int32, order="F")
         numbers = np.empty(raw.shape, order="F")
@@ -265,37 +269,37 @@ class EncodedTable(HostOnly):
             {name: self.column(j) for j, name in enumerate(self.encoder.schema.features)}
         )
 
-    def column(self, j: int, at: NDArray[np.int64] | slice = slice(None)) -> Any:
+    def column(self, j: int, positions: NDArray[np.int64] | slice = slice(None)) -> Any:
         """Return an array of one feature, as in `frame`, at some positions."""
         domain = self.encoder.columns[j]
         codes = self.codes[:, j]
         raw = self.raw
         if (codes >= 0).all():
-            return domain.restore_array(codes[at])
+            return domain.restore_array(codes[positions])
         if isinstance(raw, list):
-            return conform_values(raw[j], domain.dtype)[at]
-        return conform(raw.iloc[:, j], domain.dtype).array[at]
+            return conform_values(raw[j], domain.dtype)[positions]
+        return conform(raw.iloc[:, j], domain.dtype).array[positions]
 
     @cached_property
     def values(self) -> list[list[Any]]:
         """What `frame` holds, feature by feature."""
         if not isinstance(self.raw, list):
             return [self.frame[name].tolist() for name in self.frame]
-        found = [*self.raw]
+        values = [*self.raw]
         for j, domain in enumerate(self.encoder.columns):
-            if not domain.restores(found[j], self.codes[:, j]):
-                found[j] = self.column(j).tolist()
-        return found
+            if not domain.restores(values[j], self.codes[:, j]):
+                values[j] = self.column(j).tolist()
+        return values
 
     @cached_property
     def private(self) -> list[dict[str, Any]]:
         """Private values of each row, as plain Python shows them."""
-        found: list[dict[str, Any]] = [{} for _ in self.codes]
+        private_values: list[dict[str, Any]] = [{} for _ in self.codes]
         for name, values in zip(self.encoder.schema.features, self.values, strict=True):
             if name in self.encoder.schema.private:
-                for row, value in zip(found, values, strict=True):
+                for row, value in zip(private_values, values, strict=True):
                     row[name] = natural(value)
-        return found
+        return private_values
 
     def same_private(self, other: EncodedTable) -> NDArray[np.bool_]:
         """Say which private values of each row are those of the same row of `other`.
@@ -309,17 +313,18 @@ class EncodedTable(HostOnly):
             j = schema.features.index(name)
             domain = self.encoder.columns[j]
             if domain.is_numeric:
-                own = domain.numbers_of(self.codes[:, j], self.numbers[:, j])
-                others = domain.numbers_of(other.codes[:, j], other.numbers[:, j])
-                same[:, i] = (own == others) | (np.isnan(own) & np.isnan(others))
+                own_numbers = domain.numbers_of(self.codes[:, j], self.numbers[:, j])
+                other_numbers = domain.numbers_of(other.codes[:, j], other.numbers[:, j])
+                is_missing_in_both = np.isnan(own_numbers) & np.isnan(other_numbers)
+                same[:, i] = (own_numbers == other_numbers) | is_missing_in_both
             else:
                 same[:, i] = self.codes[:, j] == other.codes[:, j]
         return same
 
     @cached_property
     def quasi_identifiers(self) -> tuple[Codes, Numbers]:
-        at = self.encoder.schema.quasi_positions
-        return self.codes[:, at], self.numbers[:, at]
+        positions = self.encoder.schema.quasi_positions
+        return self.codes[:, positions], self.numbers[:, positions]
 
     @cached_property
     def faults(self) -> tuple[tuple[str, tuple[str, ...]] | None, ...]:
@@ -329,31 +334,31 @@ class EncodedTable(HostOnly):
         low, high, listed = self.encoder.limits
         odd = np.zeros(self.codes.shape, dtype=bool) if self.odd is None else self.odd
         with np.errstate(invalid="ignore"):
-            found = {
+            flags_of_reason = {
                 "invalid_value": (self.codes == INVALID) | odd | (np.abs(self.numbers) > LARGEST),
                 "missing_value": self.codes == UNEXPECTED_MISSING,
                 "unknown_category": (self.codes == UNKNOWN) & listed,
                 "outside_domain": (self.numbers < low) | (self.numbers > high),
             }
         faults: list[tuple[str, tuple[str, ...]] | None] = [None] * len(self)
-        for reason, flags in reversed(found.items()):
+        for reason, flags in reversed(flags_of_reason.items()):
             for i in np.flatnonzero(flags.any(axis=1)).tolist():
                 names = [self.encoder.schema.features[j] for j in np.flatnonzero(flags[i])]
                 faults[i] = (reason, tuple(names))
         return tuple(faults)
 
-    def take(self, at: NDArray[np.int64]) -> EncodedTable:
+    def take(self, positions: NDArray[np.int64]) -> EncodedTable:
         """Return some of the counterfactuals, in better dtypes where only the others prevented
         them.
         """
-        if np.array_equal(at, np.arange(len(self))):
+        if np.array_equal(positions, np.arange(len(self))):
             return self
-        odd = None if self.odd is None else self.odd[at]
+        odd = None if self.odd is None else self.odd[positions]
         if isinstance(raw := self.raw, list):
-            raw = [[column[i] for i in at.tolist()] for column in raw]
+            raw = [[column[i] for i in positions.tolist()] for column in raw]
         else:
-            raw = raw.take(at).reset_index(drop=True)
-        return EncodedTable(self.encoder, raw, self.codes[at], self.numbers[at], odd)
+            raw = raw.take(positions).reset_index(drop=True)
+        return EncodedTable(self.encoder, raw, self.codes[positions], self.numbers[positions], odd)
 
     def joined(self, other: EncodedTable) -> EncodedTable:
         raw = [[*a, *b] for a, b in zip(self.values, other.values, strict=True)]
@@ -372,18 +377,20 @@ def encode(frame: pd.DataFrame, encoder: Encoder) -> EncodedTable:
     """Check and code counterfactuals; identifiers, label and unknown columns are dropped."""
     if len(frame) <= FEW:
         # faster than by column
-        few = select(frame, encoder.schema.features, renumber=False).to_numpy(dtype=object)
-        return encoder.read_values(few.T.tolist(), checked=True)
+        values = select(frame, encoder.schema.features, renumber=False).to_numpy(dtype=object)
+        return encoder.read_values(values.T.tolist(), checked=True)
     raw = select(frame, encoder.schema.features)
     odd = np.zeros(raw.shape, dtype=bool)
     for j, (domain, dtype) in enumerate(zip(encoder.columns, raw.dtypes.tolist(), strict=True)):
         if _needs_look(dtype, domain):
             odd[:, j] = [not _is_plain(value, domain) for value in raw.iloc[:, j]]
     if odd.any():
-        columns = {
-            name: raw[name].astype(object).mask(odd[:, j], None) if odd[:, j].any() else raw[name]
-            for j, name in enumerate(raw.columns)
-        }
+        columns = {}
+        for j, name in enumerate(raw.columns):
+            column = raw[name]
+            if odd[:, j].any():
+                column = column.astype(object).mask(odd[:, j], None)
+            columns[name] = column
         raw = pd.DataFrame(columns)
     return encoder.read(raw, odd)
 

@@ -885,7 +885,7 @@ class Schema:
                     "units": units,
                     "phrases": phrases,
                 },
-                known=frame.columns,
+                table_columns=frame.columns,
             )
             return cls.from_frame(
                 frame, nullable=nullable, outcomes=outcomes, language=language, **arguments
