@@ -46,13 +46,13 @@ def faults(content: Any, form: str, names: Collection[str] = ()) -> list[Fault]:
     -------
     list of Fault, each once
     """
-    known = {*_keys(), *names}
+    known_keys = {*_keys(), *names}
     # A schema with conditions can report the same fault several times.
     distinct: dict[Fault, None] = {}
     with quiet("the file cannot be compared with the JSON Schema", InputError):
         for error in islice(_validator(form).iter_errors(content), _MANY):
-            fault = Fault(_without_unknown_keys(error.absolute_path, known), _problem(error))
-            distinct[fault] = None
+            path = _without_unknown_keys(error.absolute_path, known_keys)
+            distinct[Fault(path, _problem(error))] = None
     return list(distinct)
 
 
@@ -110,11 +110,13 @@ def _is_number(_: Any, value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
-def _without_unknown_keys(path: Sequence[Any], known: Collection[str]) -> tuple[int | str, ...]:
+def _without_unknown_keys(
+    path: Sequence[Any], known_keys: Collection[str]
+) -> tuple[int | str, ...]:
     """Return a path without keys that no format has: such a key could be a value of a row."""
     steps = []
     for step in path:
-        is_unknown = isinstance(step, str) and step not in known
+        is_unknown = isinstance(step, str) and step not in known_keys
         shown_step = "(a name that is not known)" if is_unknown else step
         steps.append(shown_step)
     return tuple(steps)

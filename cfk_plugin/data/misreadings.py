@@ -108,8 +108,8 @@ def warn_of_misreadings(
     if len(frame) < _FEWEST_ROWS:
         return
     if target is None:
-        others = [name for name, role in role_of_feature.items() if role == "other"]
-        labels = [*_named_like_a_label(frame, others)]
+        other_features = [name for name, role in role_of_feature.items() if role == "other"]
+        labels = [*_named_like_a_label(frame, other_features)]
     else:
         labels = [*_copies_of_label(frame, role_of_feature, target)]
     # How a label is written does not matter: it is no feature.
@@ -181,9 +181,9 @@ def _numbers(name: str, values: list[str]) -> Misreading | None:
     they are: categories.
     """
     amounts = [value for value in values if _is_amount(value)]
-    others = [value for value in values if not _is_amount(value)]
-    words = [value for value in others if _WORD.fullmatch(value)]
-    n_odd = len(others) - len(words)
+    non_amounts = [value for value in values if not _is_amount(value)]
+    words = [value for value in non_amounts if _WORD.fullmatch(value)]
+    n_odd = len(non_amounts) - len(words)
     if len(amounts) < _FEWEST_NUMBERS or len(words) > _MOST_WORDS:
         return None
     if n_odd > max(1, _SHARE_OF_ODD * len(values)):  # a single value must not decide

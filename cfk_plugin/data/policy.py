@@ -336,10 +336,10 @@ class PrivacyPolicy:
         Where the search for an answer starts at an explainer's counterfactual, `STEERING` is one
         more.
         """
-        found = promise_of(self.guarantee).not_stopped
+        attacks = promise_of(self.guarantee).not_stopped
         if self.private_values == "shared":
-            return found
-        return (*found, PRIVATE_LINKAGE)
+            return attacks
+        return (*attacks, PRIVATE_LINKAGE)
 
     def not_stopped_from(self, start: SearchStart) -> tuple[str, ...]:
         """Return the attacks that the policy does not stop, by where the search starts."""
@@ -396,9 +396,10 @@ def plain_settings(settings: Any) -> None:
     """Turn NumPy scalars among the fields of a frozen dataclass into plain ones, so that k may be
     one of them.
     """
-    for each in fields(settings):
-        if isinstance(value := getattr(settings, each.name), np.generic):
-            object.__setattr__(settings, each.name, value.item())
+    for setting in fields(settings):
+        value = getattr(settings, setting.name)
+        if isinstance(value, np.generic):
+            object.__setattr__(settings, setting.name, value.item())
 
 
 def sha256_of(settings: Mapping[str, Any]) -> str:

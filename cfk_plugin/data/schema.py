@@ -169,11 +169,11 @@ def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
         )
 
 
-def _how_to_make_a_table(given: object) -> str:
-    """Return the end of a message about what is not a table."""
-    if isinstance(given, (str, PurePath)):
+def _how_to_make_a_table(argument: object) -> str:
+    """Return the end of a message about an argument that is not a table."""
+    if isinstance(argument, (str, PurePath)):
         return "; read the file first, as with pd.read_csv(path)"
-    if isinstance(given, np.ndarray):
+    if isinstance(argument, np.ndarray):
         return "; write pd.DataFrame(array, columns=[...])"
     return ""
 
@@ -181,9 +181,10 @@ def _how_to_make_a_table(given: object) -> str:
 def _check_table(frame: object) -> None:
     """Refuse what is not a table of rows and columns that have a name each."""
     if not isinstance(frame, pd.DataFrame) or frame.empty:
-        found = "an empty one" if isinstance(frame, pd.DataFrame) else type(frame).__name__
+        description = "an empty one" if isinstance(frame, pd.DataFrame) else type(frame).__name__
         needed = "a table (pandas, polars or pyarrow) with at least one row and one column"
-        raise SchemaError(f"a schema needs {needed}; got {found}{_how_to_make_a_table(frame)}")
+        hint = _how_to_make_a_table(frame)
+        raise SchemaError(f"a schema needs {needed}; got {description}{hint}")
     if not frame.columns.is_unique:
         raise SchemaError("the table has two columns of the same name; rename one")
     if not all(isinstance(c, str) for c in frame.columns):
@@ -192,9 +193,9 @@ def _check_table(frame: object) -> None:
         )
 
 
-def _roles_of(frame: pd.DataFrame, given: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
+def _roles_of(frame: pd.DataFrame, names_of_role: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
     roles: dict[str, Role] = {}
-    for role, names in given.items():
+    for role, names in names_of_role.items():
         _check_known(frame, names, role)
         for name in names:
             if name in roles:
@@ -417,9 +418,9 @@ def _attribute_of(
     """Return the attribute of a column; only what is not declared is looked up in the rows."""
     name = str(column.name)
     if not declared.is_complete and role != "identifier":
-        found = unreadable(column)
-        if found:
-            raise SchemaError(f"column {name!r} holds cells of type {found}; {ONE_VALUE}")
+        wrong_type = unreadable(column)
+        if wrong_type:
+            raise SchemaError(f"column {name!r} holds cells of type {wrong_type}; {ONE_VALUE}")
     if declared.bins is not None and role not in _FEATURES:
         raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
@@ -507,13 +508,13 @@ def _check_never_advised(attribute: Attribute, column: pd.Series, *, may_read_ro
     declared = attribute.declared_values
     if attribute.categories is not None:
         declared = tuple(map(to_text, attribute.categories))
-    known = declared
-    if known is None and may_read_rows:
-        known = tuple(map(to_text, column.dropna().unique()))
-    if known is None:
+    possible_values = declared
+    if possible_values is None and may_read_rows:
+        possible_values = tuple(map(to_text, column.dropna().unique()))
+    if possible_values is None:
         return
     named = [value for value in attribute.never_advised if value is not None]
-    unknown = [value for value in named if value not in known]
+    unknown = [value for value in named if value not in possible_values]
     place = f"column {attribute.name!r}: never_advise"
     if unknown and declared is not None:
         raise SchemaError(
@@ -525,7 +526,7 @@ def _check_never_advised(attribute: Attribute, column: pd.Series, *, may_read_ro
             f"{place} names {', '.join(unknown)}, which no row has; check the spelling, or declare"
             " all values in categories"
         )
-    if set(known) <= set(named):
+    if set(possible_values) <= set(named):
         raise SchemaError(
             f"{place} names every value, so nobody could be told to change it; write"
             f' immutable=["{attribute.name}"] instead'
@@ -542,10 +543,11 @@ def _changes_of(
         )
     for label, names in {"immutable": immutable, "monotone": monotone}.items():
         _check_known(frame, names, label)
-    both = [name for name in immutable if name in monotone]
-    if both:
+    names_in_both = [name for name in immutable if name in monotone]
+    if names_in_both:
         raise SchemaError(
-            f"immutable and monotone: {', '.join(both)}; what never changes has no direction"
+            f"immutable and monotone: {', '.join(names_in_both)}; what never changes has no"
+            " direction"
         )
     directions = ("increase", "decrease")
     wrong = [name for name, way in monotone.items() if way not in directions]
@@ -565,11 +567,11 @@ def _never_advised_of(
     if not isinstance(never_advise, Mapping):
         raise SchemaError(f"never_advise must be {form}")
     _check_known(frame, never_advise, "never_advise")
-    both = [name for name in immutable if name in never_advise]
-    if both:
+    names_in_both = [name for name in immutable if name in never_advise]
+    if names_in_both:
         raise SchemaError(
-            f"immutable and never_advise: {', '.join(both)}; no value is ever advised of what never"
-            " changes, so leave it out of never_advise"
+            f"immutable and never_advise: {', '.join(names_in_both)}; no value is ever advised of"
+            " what never changes, so leave it out of never_advise"
         )
     never_advised = {}
     for name, values in never_advise.items():
@@ -628,20 +630,20 @@ def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | 
     """Return the dtype of these categories or levels; None where they are texts or mixed."""
     if isinstance(values, pd.CategoricalDtype):
         return "category"
-    found = types.infer_dtype(list(values or ()), skipna=False)
+    kind_of_values = types.infer_dtype(list(values or ()), skipna=False)
     return {
         "boolean": "bool",
         "integer": "int64",
         "floating": "float64",
         "mixed-integer-float": "float64",
-    }.get(found)
+    }.get(kind_of_values)
 
 
 def _exact_number(value: Any, name: str) -> float:
     """Read a declared number or date; refuse one that would be rounded."""
-    why = why_inexact(pd.Series([value], dtype=object))
-    if why:
-        raise SchemaError(f"column {name!r}: its bounds or bins have {why}")
+    problem = why_inexact(pd.Series([value], dtype=object))
+    if problem:
+        raise SchemaError(f"column {name!r}: its bounds or bins have {problem}")
     return to_number(value)
 
 
@@ -669,10 +671,10 @@ _CHANGES_SHOWN: Mapping[Change, str] = {
 
 def _change_shown(attribute: Attribute) -> str:
     """Return in words what a person can change of an attribute, with no value of it."""
-    shown = _CHANGES_SHOWN[attribute.change]
+    words = _CHANGES_SHOWN[attribute.change]
     if not attribute.never_advised:
-        return shown
-    return f"{shown}, but never to {counted(len(attribute.never_advised), 'value')}"
+        return words
+    return f"{words}, but never to {counted(len(attribute.never_advised), 'value')}"
 
 
 def _domain_shown(attribute: Attribute) -> str:
@@ -969,8 +971,14 @@ class Schema:
     def _repr_html_(self) -> str:
         """Return what is declared of each column, for notebooks; no value of it."""
         rows = [
-            (each.name, each.role, each.kind, _change_shown(each), _domain_shown(each))
-            for each in self.attributes
+            (
+                attribute.name,
+                attribute.role,
+                attribute.kind,
+                _change_shown(attribute),
+                _domain_shown(attribute),
+            )
+            for attribute in self.attributes
         ]
         return card(
             f"Schema of {len(rows)} columns",

@@ -45,9 +45,13 @@ def to_plain(
 
 
 def from_plain(facts: Mapping[str, Any]) -> tuple[Schema, dict[str, Domain]]:
-    attributes = tuple(_attribute(given) for given in facts["schema"])
+    attributes = tuple(map(_attribute, facts["schema"]))
     schema = Schema(attributes, Wording.from_plain(facts["wording"]))
-    return schema, {name: _domain(schema[name], known) for name, known in facts["domains"].items()}
+    domains = {
+        name: _domain(schema[name], facts_of_domain)
+        for name, facts_of_domain in facts["domains"].items()
+    }
+    return schema, domains
 
 
 def _plain_attribute(attribute: Attribute) -> dict[str, Any]:
@@ -57,9 +61,9 @@ def _plain_attribute(attribute: Attribute) -> dict[str, Any]:
     return settings
 
 
-def _attribute(given: Mapping[str, Any]) -> Attribute:
+def _attribute(facts: Mapping[str, Any]) -> Attribute:
     settings: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+        name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()
     }
     tree = settings["hierarchy"]
     if tree is not None:

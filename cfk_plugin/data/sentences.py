@@ -149,8 +149,12 @@ def advised_part(part: Part, never_advised: frozenset[str | None]) -> Part:
     if not never_advised:
         return part
     if not isinstance(part, Interval):
-        kept = {v for v in part if (None if v is None else to_text(v)) not in never_advised}
-        return frozenset(kept) if kept else part
+        advised_values = set()
+        for value in part:
+            text = None if value is None else to_text(value)
+            if text not in never_advised:
+                advised_values.add(value)
+        return frozenset(advised_values) if advised_values else part
     missing = part.missing and None not in never_advised
     if part.levels is None:
         return part if part.low is None else replace(part, missing=missing)
@@ -179,28 +183,30 @@ def changes_of(
     """
     changes = []
     for column, part in answer.parts.items():
-        own = person[column]
-        if part_contains(part, own):
+        own_value = person[column]
+        if part_contains(part, own_value):
             continue
-        new = answer.described(column, wording)
-        if is_missing(own):
-            text = wording.language.frame("changes", "own_not_stated", new=new)
+        new_words = answer.described(column, wording)
+        if is_missing(own_value):
+            text = wording.language.frame("changes", "own_not_stated", new=new_words)
         else:
-            text = _instead(column, new, wording.current_value(column, own, part), wording)
+            own_words = wording.current_value(column, own_value, part)
+            text = _instead(column, new_words, own_words, wording)
         can_be_chosen = column not in answer.nobody_chooses
-        changes.append(WordedChange(column, text, _size(part, own), can_be_chosen))
+        changes.append(WordedChange(column, text, _size(part, own_value), can_be_chosen))
     return sorted(changes, key=lambda change: (-change.size, change.column))
 
 
-def _instead(column: str, new: str, own: str, wording: Wording) -> str:
-    """Return the new value beside the person's own.
+def _instead(column: str, new_words: str, own_words: str, wording: Wording) -> str:
+    """Return the words of the new value beside those of the person's own.
 
     If one value's words contain the other's, as "no angina" contains "angina", only the new words
     are returned, since they name the other value, too.
     """
-    if wording.words(column) and (new.endswith(f" {own}") or own.endswith(f" {new}")):
-        return new
-    return wording.language.frame("changes", "instead", new=new, own=own)
+    is_one_in_other = new_words.endswith(f" {own_words}") or own_words.endswith(f" {new_words}")
+    if wording.words(column) and is_one_in_other:
+        return new_words
+    return wording.language.frame("changes", "instead", new=new_words, own=own_words)
 
 
 def message(
@@ -215,14 +221,14 @@ def message(
     if person is None:
         return _whole_message(answer, outcome, wording)
     changes = changes_of(answer, person, wording)
-    chosen = [change for change in changes if change.can_be_chosen]
+    choices = [change for change in changes if change.can_be_chosen]
     situation = [change.text for change in changes if not change.can_be_chosen]
     language = wording.language
     sentences = []
-    if chosen or not situation:
-        sentences.append(_lead(chosen, outcome, wording))
+    if choices or not situation:
+        sentences.append(_lead(choices, outcome, wording))
     if situation:
-        name = "situation" if chosen else "only_situation"
+        name = "situation" if choices else "only_situation"
         sentences.append(_sentence(wording, name, outcome, changes=language.join(situation)))
     return Message(" ".join(sentences), tuple(changes), _notes(answer, wording))
 
@@ -273,22 +279,25 @@ def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _size(part: Part, own: Any) -> float:
+def _size(part: Part, own_value: Any) -> float:
     """Return how large a change is, from 0 to 1; see `WordedChange`."""
     if not isinstance(part, Interval) or part.levels is not None:
         return 1.0
-    if not has_values(part) or is_missing(own):
+    if not has_values(part) or is_missing(own_value):
         return 1.0
     low = to_number(part.low)
     high = to_number(part.high)
     try:
-        value = to_number(own)
+        own_number = to_number(own_value)
     except (TypeError, ValueError):
         return 1.0
-    if math.isnan(value):  # a text that is no number
+    if math.isnan(own_number):  # a text that is no number
         return 1.0
-    near = low if value < low else high
+    nearest_end = low if own_number < low else high
+    distance = abs(nearest_end - own_number)
     if not is_number(part.low):
-        return min(1.0, abs(near - value) / _LONG_TIME)
-    largest = max(abs(near), abs(value))
-    return min(1.0, abs(near - value) / largest) if largest > 0 else 0.0
+        return min(1.0, distance / _LONG_TIME)
+    largest = max(abs(nearest_end), abs(own_number))
+    if largest > 0:
+        return min(1.0, distance / largest)
+    return 0.0

@@ -52,19 +52,19 @@ def as_pandas(table: Any) -> Any:
         return table
     import narwhals as nw
 
-    found = nw.from_native(table, eager_only=True, pass_through=True)
-    if not isinstance(found, nw.DataFrame):
+    narwhals_table = nw.from_native(table, eager_only=True, pass_through=True)
+    if not isinstance(narwhals_table, nw.DataFrame):
         return table
-    if found.implementation.is_polars():
+    if narwhals_table.implementation.is_polars():
         load_pyarrow(_POLARS)  # polars itself needs it for this, and its own error is not ours
-    return found.to_pandas()
+    return narwhals_table.to_pandas()
 
 
-def as_given(table: pd.DataFrame, given: Any) -> Any:
-    """Return a table in the library of another one; cells of a column that are of several types
-    become text.
+def as_given(table: pd.DataFrame, template: Any) -> Any:
+    """Return a table in the library of `template`, another table; cells of a column that are of
+    several types become text.
     """
-    if isinstance(given, pd.DataFrame):
+    if isinstance(template, pd.DataFrame):
         return table
     import narwhals as nw
 
@@ -73,9 +73,9 @@ def as_given(table: pd.DataFrame, given: Any) -> Any:
     for name in plain.columns:
         if types.is_object_dtype(plain[name]) and len(set(map(type, plain[name].dropna()))) > 1:
             plain[name] = plain[name].map(lambda value: None if value is None else to_text(value))
-    kind = nw.get_native_namespace(given)
+    library = nw.get_native_namespace(template)
     return nw.from_arrow(
-        pa.Table.from_pandas(plain, preserve_index=False), backend=kind
+        pa.Table.from_pandas(plain, preserve_index=False), backend=library
     ).to_native()
 
 
@@ -111,10 +111,10 @@ def holds_dates(column: pd.Series) -> bool:
         return True
     if column.dtype != object and not types.is_string_dtype(column.dtype):
         return False
-    found = types.infer_dtype(column, skipna=True)
-    if found == "string":
+    inferred_type = types.infer_dtype(column, skipna=True)
+    if inferred_type == "string":
         return bool(column.dropna().astype(str).str.match(_ISO).all())
-    return found in _DATES
+    return inferred_type in _DATES
 
 
 def are_days(column: pd.Series) -> bool:
@@ -289,16 +289,15 @@ def why_inexact(column: pd.Series) -> str:
     if types.is_integer_dtype(dtype) and not bool((np.abs(numbers) >= _WHOLE).any()):
         return ""
     if types.is_datetime64_any_dtype(dtype):
-        return (
-            "" if bool((dates_of(numbers) == _in_utc(present).to_numpy()).all()) else _INEXACT_DATES
-        )
+        is_exact = bool((dates_of(numbers) == _in_utc(present).to_numpy()).all())
+        return "" if is_exact else _INEXACT_DATES
     codes, distinct = pd.factorize(present.astype(object))
     numbers = numbers[np.unique(codes, return_index=True)[1]]
-    found = (
+    problems = (
         _why_inexact(value, number)
         for value, number in zip(distinct, numbers.tolist(), strict=True)
     )
-    return next(filter(None, found), "")
+    return next(filter(None, problems), "")
 
 
 def _why_inexact(value: Any, number: float) -> str:

@@ -92,7 +92,7 @@ class Language:
     sections: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def of(cls, given: object) -> Language:
+    def of(cls, language: object) -> Language:
         """Return a language from its code, the path of a file, or the content of a file.
 
         Raises
@@ -100,16 +100,18 @@ class Language:
         SchemaError
             If there is no such language, or the file does not have the form of one.
         """
-        if isinstance(given, Language):
-            return given
-        if isinstance(given, Mapping):
-            return _language_from(given, "the language")
-        if not isinstance(given, (str, Path)):
+        if isinstance(language, Language):
+            return language
+        if isinstance(language, Mapping):
+            return _language_from(language, "the language")
+        if not isinstance(language, (str, Path)):
             raise SchemaError(
                 f"language must be one of {', '.join(shipped_languages())}, or the path of a file;"
-                f" got {type(given).__name__}"
+                f" got {type(language).__name__}"
             )
-        return _shipped(given) if given in shipped_languages() else _opened(Path(given))
+        if language in shipped_languages():
+            return _shipped(language)
+        return _language_of_file(Path(language))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Language):
@@ -142,9 +144,9 @@ class Language:
 
     def unit(self, name: str) -> Unit:
         """Return a unit of the file; a name that the file does not have is the unit's own text."""
-        known = self.sections["units"].get(name)
-        if known is not None:
-            return Unit(**known)
+        settings = self.sections["units"].get(name)
+        if settings is not None:
+            return Unit(**settings)
         return Unit(f"{{}} {name}", f"{{}} {name}")
 
     def number(self, value: Any, unit: Unit = _WITHOUT_UNIT) -> str:
@@ -218,7 +220,7 @@ def _shipped(code: str) -> Language:
     return _language_from(json.loads(text), f"language {code}")
 
 
-def _opened(path: Path) -> Language:
+def _language_of_file(path: Path) -> Language:
     if path.suffix.lower() != ".json" or not path.is_file():
         raise SchemaError(
             f"language {str(path)!r}: there is no such language and no such file; give one of"
@@ -249,13 +251,15 @@ def _check_placeholders(language: Language, source: str) -> None:
     for section, texts in frames.items():
         for name, text in texts.items():
             english_text = english[section][name]
-            known = set(_PLACEHOLDER.findall(english_text))
-            if {"outcome", "Outcome"} & known:
-                known |= {"outcome", "Outcome"}
+            placeholders = set(_PLACEHOLDER.findall(english_text))
+            if {"outcome", "Outcome"} & placeholders:
+                placeholders |= {"outcome", "Outcome"}
             is_one_too_many = text.count("{}") > english_text.count("{}")
             has_stray_brace = bool(set("{}") & set(_PLACEHOLDER.sub("", text)))
-            if is_one_too_many or has_stray_brace or set(_PLACEHOLDER.findall(text)) - known:
-                places = " ".join(f"{{{each}}}" for each in sorted(known)) or "none"
+            has_unknown_placeholder = not placeholders.issuperset(_PLACEHOLDER.findall(text))
+            if is_one_too_many or has_stray_brace or has_unknown_placeholder:
+                in_braces = [f"{{{placeholder}}}" for placeholder in sorted(placeholders)]
+                places = " ".join(in_braces) or "none"
                 raise SchemaError(
                     f"{source}: {section}.{name} has places that nothing fills; the places of the"
                     f" English text are: {places}"
@@ -372,12 +376,12 @@ class Wording:
         """
         if classes is None:
             return
-        known = [to_text(label) for label in classes]
-        unknown = [name for name in self.outcomes if name not in (*known, WHATEVER_WAS_ASKED)]
+        labels = [to_text(label) for label in classes]
+        unknown = [name for name in self.outcomes if name not in (*labels, WHATEVER_WAS_ASKED)]
         if unknown:
             raise SchemaError(
                 f"outcomes: the model has no label {listed(unknown)}; its labels are"
-                f" {listed(known)}{did_you_mean(unknown, known)}"
+                f" {listed(labels)}{did_you_mean(unknown, labels)}"
             )
 
     def name(self, column: str) -> str:
@@ -466,7 +470,7 @@ class Wording:
             if unit.stands_with_every_number or self.has_declared_words(column, part):
                 return _filled(unit, number, value)
             return number
-        return self._alone(value)
+        return self._value_alone(value)
 
     def outcome(self, outcome: Outcome) -> str:
         """Return the outcome as a clause: "your loan would be approved"."""
@@ -486,7 +490,7 @@ class Wording:
             ends = {"low": self._end(low), "high": self._end(high)}
             return language.frame("outcomes", name, **ends)
         if outcome.labels:
-            labels = language.alternatives([self._alone(label) for label in outcome.labels])
+            labels = language.alternatives([self._value_alone(label) for label in outcome.labels])
             return language.frame("outcomes", "any", labels=labels)
         if outcome.label is None:
             return language.frame("outcomes", "desired")
@@ -514,8 +518,8 @@ class Wording:
         if part.levels is not None:
             levels = list(part.levels)
             if len(levels) <= MOST_NAMED:
-                return language.alternatives([self._alone(level) for level in levels])
-            ends = {"low": self._alone(levels[0]), "high": self._alone(levels[-1])}
+                return language.alternatives([self._value_alone(level) for level in levels])
+            ends = {"low": self._value_alone(levels[0]), "high": self._value_alone(levels[-1])}
             return language.frame("values", "range", **ends)
         if not is_number(part.low):
             if part.low == part.high:
@@ -555,7 +559,7 @@ class Wording:
     def _counted_alone(self, value: Any) -> str:
         """Return a count whose noun the sentence has said before: "three", "none"."""
         if not _is_count(value):
-            return self._alone(value)
+            return self._value_alone(value)
         if value == 0:
             return str(self.language.sections["numbers"]["none"])
         return self.language.count(int(value), before_noun=True)
@@ -573,9 +577,9 @@ class Wording:
 
     def _category(self, value: Any) -> str:
         """Return a category; a number is a code, such as a postal code, and not a quantity."""
-        return to_text(value) if is_number(value) else self._alone(value)
+        return to_text(value) if is_number(value) else self._value_alone(value)
 
-    def _alone(self, value: Any) -> str:
+    def _value_alone(self, value: Any) -> str:
         """Return a value without column and unit; text in quotation marks."""
         if is_number(value):
             return self.language.number(value)
@@ -638,15 +642,15 @@ def _filled(unit: Unit, text: str, value: Any) -> str:
     return frame.replace("{}", text)
 
 
-def _phrase(column: str, given: Any) -> str | dict[str, str]:
+def _phrase(column: str, declared: Any) -> str | dict[str, str]:
     """Return a phrase in the form in which it is kept, or raise what is wrong with it."""
-    if isinstance(given, str):
-        rest = _PLURAL.sub("", given)
+    if isinstance(declared, str):
+        rest = _PLURAL.sub("", declared)
         if "{}" in rest and not set("{}") & set(rest.replace("{}", "")):
-            return given
-    elif isinstance(given, Mapping) and given:
-        if all(isinstance(words, str) and words for words in given.values()):
-            return _text_keys(given)
+            return declared
+    elif isinstance(declared, Mapping) and declared:
+        if all(isinstance(words, str) and words for words in declared.values()):
+            return _text_keys(declared)
     raise SchemaError(
         f'column {column!r}: a phrase is a text such as "{{}} open {{loan|loans}}", with {{}} where'
         " the value goes and no other braces, or a mapping of value to words"

@@ -250,26 +250,36 @@ class Explanations(HostOnly, Sequence[Explanation]):
     @property
     def released(self) -> tuple[Released, ...]:
         """The released explanations, of either kind."""
-        return tuple(each for each in self._explanations if not isinstance(each, Withheld))
+        return tuple(
+            explanation
+            for explanation in self._explanations
+            if not isinstance(explanation, Withheld)
+        )
 
     @property
     def generalized(self) -> tuple[GeneralizedCounterfactual, ...]:
         """The released explanations that are regions, with k, NCP and pureness."""
         return tuple(
-            each for each in self._explanations if isinstance(each, GeneralizedCounterfactual)
+            explanation
+            for explanation in self._explanations
+            if isinstance(explanation, GeneralizedCounterfactual)
         )
 
     @property
     def prototypes(self) -> tuple[PrototypeCounterfactual, ...]:
         """The released explanations that are prototypes, with epsilon and delta."""
         return tuple(
-            each for each in self._explanations if isinstance(each, PrototypeCounterfactual)
+            explanation
+            for explanation in self._explanations
+            if isinstance(explanation, PrototypeCounterfactual)
         )
 
     @property
     def withheld(self) -> tuple[Withheld, ...]:
         """The explanations that are withheld."""
-        return tuple(each for each in self._explanations if isinstance(each, Withheld))
+        return tuple(
+            explanation for explanation in self._explanations if isinstance(explanation, Withheld)
+        )
 
     @property
     def short_catalogue(self) -> ShortCatalogue | None:
@@ -278,7 +288,9 @@ class Explanations(HostOnly, Sequence[Explanation]):
 
     def for_query(self, query: int) -> tuple[Explanation, ...]:
         """Return the explanations that answer one query."""
-        return tuple(each for each in self._explanations if each.query == query)
+        return tuple(
+            explanation for explanation in self._explanations if explanation.query == query
+        )
 
     def by_group(self, attribute: str, labels: Sequence[Any] | pd.Series) -> Explanations:
         """Return the same explanations with the group of each person, for a run's figures by group.
@@ -544,21 +556,21 @@ class Explanations(HostOnly, Sequence[Explanation]):
 
     def to_record(self) -> RunRecord:
         """Return what a run logs about the explanations, as plain values."""
-        about = self.about
+        context = self.about
         quasi_identifiers = self._quasi_identifiers()
-        query_features = about.query_features
+        query_features = context.query_features
         if not query_features:
             query_features = (frozenset(),) * len(self)
         rows = [
             explanation.row_to_log(self.columns, features)
             for explanation, features in zip(self._explanations, query_features, strict=True)
         ]
-        population = None if about.population is None else dict(about.population)
-        environment = None if about.environment is None else dict(about.environment)
-        sample = None if about.sample is None else dict(about.sample)
+        population = None if context.population is None else dict(context.population)
+        environment = None if context.environment is None else dict(context.environment)
+        sample = None if context.sample is None else dict(context.sample)
         short_catalogue = None
-        if about.short_catalogue is not None:
-            short_catalogue = about.short_catalogue.to_log(self.generalized)
+        if context.short_catalogue is not None:
+            short_catalogue = context.short_catalogue.to_log(self.generalized)
         return RunRecord(
             params=self._logged_settings(),
             tags=self._logged_tags(),
@@ -611,7 +623,9 @@ class Explanations(HostOnly, Sequence[Explanation]):
             _, of_policy = self.policy.settings(self._prototype_certificate())
             tags |= of_policy
         else:
-            fingerprints = sorted({each.certificate.population for each in self.generalized})
+            fingerprints = sorted(
+                {explanation.certificate.population for explanation in self.generalized}
+            )
             population = self.provenance.get("population") or ",".join(fingerprints)
             tags["cfk.population_fingerprint"] = population
         return {name: value for name, value in tags.items() if value}

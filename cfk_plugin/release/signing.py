@@ -33,16 +33,19 @@ def new_key(path: str | Path, passphrase: str | None = None) -> Path:
     """
     form, ed25519 = _cryptography()
     private = Path(path)
-    public = _beside(private, ".pub")
-    if taken := [place.name for place in (private, public) if os.path.lexists(place)]:
+    public = _path_with_ending(private, ".pub")
+    names_in_use = [file.name for file in (private, public) if os.path.lexists(file)]
+    if names_in_use:
         raise SignatureError(
-            f"{', '.join(taken)}: is there already; a key is never overwritten, give another path"
+            f"{', '.join(names_in_use)}: is there already; a key is never overwritten, give"
+            " another path"
         )
-    locked = (
-        form.BestAvailableEncryption(passphrase.encode()) if passphrase else form.NoEncryption()
-    )
+    encryption = form.NoEncryption()
+    if passphrase:
+        encryption = form.BestAvailableEncryption(passphrase.encode())
     key = ed25519.Ed25519PrivateKey.generate()
-    _create(private, key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked), 0o600)
+    private_bytes = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, encryption)
+    _create(private, private_bytes, 0o600)
     _create(
         public,
         key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo),
@@ -56,11 +59,11 @@ def sign(path: str | Path, key: str | Path, passphrase: str | None = None) -> Pa
     private = _private(Path(key), passphrase)
     content = _read(Path(path))
     signature = base64.b64encode(private.sign(_MEANT_FOR + content))
-    beside = _beside(Path(path), ".sig")
-    with quiet(f"{beside.name}: cannot be written", SignatureError):
+    signature_path = _path_with_ending(Path(path), ".sig")
+    with quiet(f"{signature_path.name}: cannot be written", SignatureError):
         maker = _name(private.public_key())
-        beside.write_bytes(b"cfk-signature-%d %s %s\n" % (VERSION, maker, signature))
-    return beside
+        signature_path.write_bytes(b"cfk-signature-%d %s %s\n" % (VERSION, maker, signature))
+    return signature_path
 
 
 def verify(path: str | Path, key: str | Path, signature: str | Path | None = None) -> bytes:
@@ -69,29 +72,34 @@ def verify(path: str | Path, key: str | Path, signature: str | Path | None = Non
     """
     public = _public(Path(key))
     content = _read(Path(path))
-    beside = _beside(Path(path), ".sig") if signature is None else Path(signature)
-    if not beside.is_file():
+    signature_path = _path_with_ending(Path(path), ".sig")
+    if signature is not None:
+        signature_path = Path(signature)
+    if not signature_path.is_file():
         raise WrongSignatureError(
-            f"{beside.name}: no such file; nothing shows that the holder of the key made it"
+            f"{signature_path.name}: no such file; nothing shows that the holder of the key made it"
         )
-    found = _FORM.fullmatch(_read(beside))
-    if found is None:
-        raise WrongSignatureError(f"{beside.name}: is no signature, or only a part of one")
-    if found[1] != _name(public):
-        raise WrongSignatureError(f"{beside.name}: signed with another key than {Path(key).name}")
-    made = base64.b64decode(found[2])
-    if base64.b64encode(made) != found[2] or not _fits(public, made, content):
+    match = _FORM.fullmatch(_read(signature_path))
+    if match is None:
+        raise WrongSignatureError(f"{signature_path.name}: is no signature, or only a part of one")
+    if match[1] != _name(public):
+        raise WrongSignatureError(
+            f"{signature_path.name}: signed with another key than {Path(key).name}"
+        )
+    signature_bytes = base64.b64decode(match[2])
+    is_canonical = base64.b64encode(signature_bytes) == match[2]
+    if not is_canonical or not _fits(public, signature_bytes, content):
         raise WrongSignatureError(
             f"{Path(path).name}: not what was signed; it has changed, or is another file"
         )
     return content
 
 
-def _fits(public: Ed25519PublicKey, made: bytes, content: bytes) -> bool:
+def _fits(public: Ed25519PublicKey, signature: bytes, content: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:
-        public.verify(made, _MEANT_FOR + content)
+        public.verify(signature, _MEANT_FOR + content)
     except InvalidSignature:
         return False
     return True
@@ -106,16 +114,16 @@ def _private(path: Path, passphrase: str | None) -> Ed25519PrivateKey:
     content = _read(path)
     if b"PUBLIC KEY" in content:
         raise SignatureError(f"{path.name}: is a public key; sign with the private key")
-    locked = b"ENCRYPTED" in content
-    if locked and not passphrase:
+    is_encrypted = b"ENCRYPTED" in content
+    if is_encrypted and not passphrase:
         raise SignatureError(f"{path.name}: is encrypted; set CFK_SIGN_PASSPHRASE")
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise SignatureError(f"{path.name}: others may read this private key; chmod 600 it")
-    password = passphrase.encode() if passphrase and locked else None
+    password = passphrase.encode() if passphrase and is_encrypted else None
     with quiet(f"{path.name}: no private key, or another passphrase", SignatureError):
         key = form.load_pem_private_key(content, password)
-    own: Ed25519PrivateKey = _checked(path, key, ed25519.Ed25519PrivateKey)
-    return own
+    private: Ed25519PrivateKey = _checked(path, key, ed25519.Ed25519PrivateKey)
+    return private
 
 
 def _public(path: Path) -> Ed25519PublicKey:
@@ -127,8 +135,8 @@ def _public(path: Path) -> Ed25519PublicKey:
         )
     with quiet(f"{path.name}: no public key", SignatureError):
         key = form.load_pem_public_key(content)
-    own: Ed25519PublicKey = _checked(path, key, ed25519.Ed25519PublicKey)
-    return own
+    public: Ed25519PublicKey = _checked(path, key, ed25519.Ed25519PublicKey)
+    return public
 
 
 def _checked(path: Path, key: object, kind: type[_Key]) -> _Key:
@@ -145,7 +153,7 @@ def _cryptography() -> tuple[Any, Any]:
     return serialization, ed25519
 
 
-def _beside(path: Path, ending: str) -> Path:
+def _path_with_ending(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 

@@ -156,21 +156,22 @@ def _check_types(schema: pa.Schema) -> None:
 
 def _faults(file: parquet.ParquetFile, content: bytes) -> Iterator[str]:
     """Yield what a Parquet file has beside the values of its columns."""
-    about = file.metadata
-    if not re.fullmatch(_WRITTEN_BY_PYARROW, about.created_by or ""):
+    file_metadata = file.metadata
+    if not re.fullmatch(_WRITTEN_BY_PYARROW, file_metadata.created_by or ""):
         yield "it was not written by pyarrow"
-    yield from _faults_of_metadata(about.metadata or {}, file.schema_arrow, about.num_rows)
+    metadata = file_metadata.metadata or {}
+    yield from _faults_of_metadata(metadata, file.schema_arrow, file_metadata.num_rows)
     for place, field in enumerate(file.schema_arrow):
         # Some versions number the columns, from 0 or from 1.
         numbers = [{b"PARQUET:field_id": b"%d" % number} for number in (place, place + 1, -1)]
         if field.metadata and field.metadata not in numbers:
             yield f"column {place + 1} has metadata"
-    if not content.startswith(_MAGIC) or _has_other_bytes(about, len(content)):
+    if not content.startswith(_MAGIC) or _has_other_bytes(file_metadata, len(content)):
         yield "it has bytes outside of its columns"
-    for at in range(about.num_row_groups):
-        values = file.read_row_group(at)
-        for place in range(about.num_columns):
-            statistics = about.row_group(at).column(place).statistics
+    for group in range(file_metadata.num_row_groups):
+        values = file.read_row_group(group)
+        for place in range(file_metadata.num_columns):
+            statistics = file_metadata.row_group(group).column(place).statistics
             if statistics is not None and not _are_of(statistics, values.column(place)):
                 yield f"statistics of column {place + 1} are not of its values"
     yield from _faults_of_dictionaries(content, file.schema_arrow)
@@ -213,17 +214,17 @@ def _faults_of_metadata(
             yield "its metadata has a row index, or is not what pandas writes"
     if b"ARROW:schema" in metadata:
         try:
-            stored = base64.b64decode(metadata[b"ARROW:schema"], validate=True)
-            read = pa.ipc.read_schema(pa.BufferReader(stored))
+            schema_bytes = base64.b64decode(metadata[b"ARROW:schema"], validate=True)
+            arrow_schema = pa.ipc.read_schema(pa.BufferReader(schema_bytes))
         except (binascii.Error, pa.ArrowException, OSError):
             yield "its Arrow schema cannot be read"
             return
         # Versions of pyarrow order the keys of the metadata differently.
-        is_other = read.names != schema.names or read.types != schema.types
-        if read.serialize().size != len(stored) or is_other:
+        is_other = arrow_schema.names != schema.names or arrow_schema.types != schema.types
+        if arrow_schema.serialize().size != len(schema_bytes) or is_other:
             yield "its Arrow schema is not what pyarrow writes"
-        own = {key: value for key, value in metadata.items() if key != b"ARROW:schema"}
-        if (read.metadata or {}) != own:
+        other_metadata = {key: value for key, value in metadata.items() if key != b"ARROW:schema"}
+        if (arrow_schema.metadata or {}) != other_metadata:
             yield "its Arrow schema has other metadata than the file"
 
 
@@ -276,19 +277,20 @@ def _exactly(**properties: Any) -> dict[str, Any]:
     }
 
 
-def _has_other_bytes(about: parquet.FileMetaData, size: int) -> bool:
+def _has_other_bytes(file_metadata: parquet.FileMetaData, size: int) -> bool:
     """Say whether a file of this size has more in it than its columns and its footer."""
     chunks = [
-        about.row_group(at).column(place)
-        for at in range(about.num_row_groups)
-        for place in range(about.num_columns)
+        file_metadata.row_group(group).column(place)
+        for group in range(file_metadata.num_row_groups)
+        for place in range(file_metadata.num_columns)
     ]
-    footer: int = about.serialized_size
+    footer: int = file_metadata.serialized_size
     columns = sum(chunk.total_compressed_size for chunk in chunks)
     rest = size - columns - footer - _LENGTH_OF_FOOTER - 2 * len(_MAGIC)
     # Before version 18, pyarrow also wrote each column's metadata after the column.
     is_repeated = any(chunk.file_offset for chunk in chunks)
-    return not 0 <= rest <= (footer if is_repeated else 0)
+    largest_rest = footer if is_repeated else 0
+    return not 0 <= rest <= largest_rest
 
 
 def _are_of(statistics: parquet.Statistics, values: pa.ChunkedArray) -> bool:
