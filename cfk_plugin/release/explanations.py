@@ -399,7 +399,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
     def to_json(self, indent: int | None = None) -> str:
         """Return everything that may be disclosed as JSON, by query.
 
-        The format is the JSON Schema `explanations-2.schema.json`.
+        The format is the JSON Schema `explanations-1.schema.json`.
         """
         content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,

@@ -211,6 +211,14 @@ def test_every_error_and_reason_is_listed() -> None:
         assert sentence.removesuffix(".") in " ".join(withheld.split()), text
 
 
+def test_schemas_that_the_code_names_are_there() -> None:
+    package = Path(cfk_plugin.__file__).parent
+    there = {path.name for path in (package / "schemas").iterdir()}
+    for path in package.rglob("*.py"):
+        named = re.findall(r"[a-z-]+-\d+\.schema\.json", path.read_text(encoding="utf-8"))
+        assert set(named) <= there, path.name
+
+
 def listed(text: str) -> list[str]:
     """Return the names that the first column of a page's tables has, sorted."""
     return sorted(re.findall(r"^\| `(\w+)` \|", text, re.M))
