@@ -222,7 +222,7 @@ class Population(HostOnly):
         schema : Schema
         key : bytes, optional
             Key (HMAC) of the fingerprint, and of the order in which the people of a large
-            equivalence class are distributed to groups; default: the environment variable
+            equivalence class are divided among groups; default: the environment variable
             ``CFK_KEY``. Without a key, fingerprints are comparable within this process only, and
             the order follows from the table itself, the same in every process.
 
@@ -276,8 +276,9 @@ class Population(HostOnly):
         key: bytes,
         subject_keys: NDArray[np.object_] | None,
     ) -> Population:
-        """Count the people of each cell of a table; `subjects` and `subject_keys` are those of
-        `_subjects_of`.
+        """Count the people of each equivalence class of a table.
+
+        `subjects` and `subject_keys` are those of `_subjects_of`.
         """
         if table.empty:
             raise PopulationError(_NO_ROWS)

@@ -176,7 +176,8 @@ class Pipeline(HostOnly):
 
         Each entry goes through steps 3 to 6 as the answer to a query does: it is recounted and, if
         there is a ledger, recorded there before it is yielded. Entries are decided in blocks, when
-        they are needed.
+        the first of a block is asked for: whoever stops early leaves entries on record that nobody
+        has seen.
 
         Parameters
         ----------
@@ -192,7 +193,8 @@ class Pipeline(HostOnly):
         Raises
         ------
         CFKError
-            If a step fails. The entries of the block and all later ones are then not yielded.
+            If a step fails: unlike the answers to a call, a catalogue is published whole or not at
+            all. The entries of the block and all later ones are not yielded.
         """
         for start in range(0, len(which), _AT_ONCE):
             with failing_closed():
