@@ -54,9 +54,9 @@ class DecisionRule(ABC):
         -------
         ndarray, shape (n,)
             For two classes, let p be the probability of the desired outcome, and b the border: the
-            least p at which the model gives that outcome. The lead is ``(p - b) / (1 - b)`` where
-            the model gives the desired outcome, and otherwise ``(p - b) / b``. For more classes see
-            `LargestProbability`.
+            model gives that outcome above it, and another one below it. The lead is
+            ``(p - b) / (1 - b)`` where the model gives the desired outcome, and otherwise
+            ``(p - b) / b``. For more classes see `LargestProbability`.
         """
 
     @abstractmethod
@@ -132,9 +132,9 @@ class ProbabilityThreshold(DecisionRule):
         is_second = probabilities[:, 1] >= self.threshold
         width = np.where(is_second, 1 - self.threshold, self.threshold)
         # A threshold of 1 leaves no width above it: the second class is certain, or does not come.
-        lead_if_certain = np.where(desired[..., 1], 1.0, -1.0)
+        lead_without_width = np.where(desired[..., 1], 1.0, -1.0)
         has_width = width > 0
-        return np.where(has_width, above / np.where(has_width, width, 1.0), lead_if_certain)
+        return np.where(has_width, above / np.where(has_width, width, 1.0), lead_without_width)
 
     def above_border(self, probabilities: Floats, desired: Mask) -> Floats:
         above = probabilities[:, 1] - self.threshold

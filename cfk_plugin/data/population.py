@@ -241,7 +241,8 @@ class Population(HostOnly):
         If the schema declares the domain of every feature (``Schema.is_public``), a value that it
         does not allow raises no error here: the error would disclose that some person has such a
         value. Differential privacy leaves that person's row out. Whatever counts people raises the
-        error when it is first used.
+        error when it is first used. A subject key that cannot be read is an error at once: it is
+        no feature.
         """
         _check_schema(schema)
         frame = as_pandas(frame)

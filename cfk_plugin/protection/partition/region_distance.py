@@ -112,9 +112,9 @@ class _PartsOfNumber(HostOnly):
 
         The distance is 0 inside. Outside it is that to the nearest end of the part, in shares of
         the width of the attribute, and may be above 1. If all training rows have one number, the
-        width is 0, and every number counts as inside: no scale says how far away another one is.
-        A missing number is at the distance 1 from a part without missing values, and every number
-        from a part without numbers.
+        width is 0, and every finite number counts as inside: no scale says how far away it is. A
+        missing number is at the distance 1 from a part without missing values. Every number is at
+        the distance 1 from a part without numbers.
 
         Parameters
         ----------
