@@ -54,18 +54,19 @@ class DecisionRule(ABC):
         -------
         ndarray, shape (n,)
             For two classes, let p be the probability of the desired outcome, and b the border: the
-            least p at which the model gives that outcome. The lead is ``(p - b) / (1 - b)`` where
-            the model gives the desired outcome, and otherwise ``(p - b) / b``. For more classes see
-            `LargestProbability`.
+            model gives that outcome above it, and another one below it. The lead is
+            ``(p - b) / (1 - b)`` where the model gives the desired outcome, and otherwise
+            ``(p - b) / b``. For more classes see `LargestProbability`.
         """
 
     @abstractmethod
     def above_border(self, probabilities: Floats, desired: Mask) -> Floats:
-        """Return how far the desired outcome's probability is above the border of the decision.
+        """Return how far the desired outcome is above the border, in units of probability.
 
-        Parameters are those of `leads`. For two classes this is ``p - b`` or, where the largest
-        probability decides, p less the probability of the other class: twice that. Negative where
-        another outcome is ahead.
+        It is not scaled to 1 as `leads` is, so that the answers of several models can be averaged.
+        Parameters are those of `leads`. For two classes and a threshold this is ``p - b``. Where
+        the largest probability decides, it is the distance to the most probable other outcome. It
+        is negative where another outcome is ahead.
         """
 
     def checked(self, probabilities: Any, n: int) -> Floats:
@@ -130,9 +131,10 @@ class ProbabilityThreshold(DecisionRule):
         above = self.above_border(probabilities, desired)
         is_second = probabilities[:, 1] >= self.threshold
         width = np.where(is_second, 1 - self.threshold, self.threshold)
-        # a threshold of 1 leaves nothing above it: the second class is certain, or does not come
-        sign = np.where(desired[..., 1], 1.0, -1.0)
-        return np.divide(above, width, out=np.where(is_second, sign, above), where=width > 0)
+        # A threshold of 1 leaves no width above it: the second class is certain, or does not come.
+        lead_without_width = np.where(desired[..., 1], 1.0, -1.0)
+        has_width = width > 0
+        return np.where(has_width, above / np.where(has_width, width, 1.0), lead_without_width)
 
     def above_border(self, probabilities: Floats, desired: Mask) -> Floats:
         above = probabilities[:, 1] - self.threshold

@@ -81,7 +81,7 @@ def _refuses_unknown_settings(policy: type[T]) -> type[T]:
     names = list(inspect.signature(policy).parameters)
 
     @wraps(init_of_dataclass)
-    def init_with_known_names(self: T, /, *args: Any, **settings: Any) -> None:
+    def init_refusing_unknown(self: T, /, *args: Any, **settings: Any) -> None:
         unknown = [name for name in settings if name not in names]
         if unknown:
             raise PolicyError(
@@ -90,7 +90,7 @@ def _refuses_unknown_settings(policy: type[T]) -> type[T]:
             )
         init_of_dataclass(self, *args, **settings)
 
-    policy.__init__ = init_with_known_names  # type: ignore[method-assign,assignment]
+    policy.__init__ = init_refusing_unknown  # type: ignore[method-assign,assignment]
     return policy
 
 

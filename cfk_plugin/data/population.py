@@ -222,7 +222,7 @@ class Population(HostOnly):
         schema : Schema
         key : bytes, optional
             Key (HMAC) of the fingerprint, and of the order in which the people of a large
-            equivalence class are distributed to groups; default: the environment variable
+            equivalence class are divided among groups; default: the environment variable
             ``CFK_KEY``. Without a key, fingerprints are comparable within this process only, and
             the order follows from the table itself, the same in every process.
 
@@ -241,7 +241,8 @@ class Population(HostOnly):
         If the schema declares the domain of every feature (``Schema.is_public``), a value that it
         does not allow raises no error here: the error would disclose that some person has such a
         value. Differential privacy leaves that person's row out. Whatever counts people raises the
-        error when it is first used.
+        error when it is first used. A subject key that cannot be read is an error at once: it is
+        no feature.
         """
         _check_schema(schema)
         frame = as_pandas(frame)
@@ -276,8 +277,9 @@ class Population(HostOnly):
         key: bytes,
         subject_keys: NDArray[np.object_] | None,
     ) -> Population:
-        """Count the people of each cell of a table; `subjects` and `subject_keys` are those of
-        `_subjects_of`.
+        """Count the people of each equivalence class of a table.
+
+        `subjects` and `subject_keys` are those of `_subjects_of`.
         """
         if table.empty:
             raise PopulationError(_NO_ROWS)

@@ -396,7 +396,8 @@ def _counted(df: Any, schema: Schema) -> tuple[Encoder, Codes, NDArray[np.int64]
 def _people(df: Any, reader: RecordReader, wanted_cells: NDArray[np.int64] | None = None) -> Any:
     """Return a Spark table of the cell and the keyed number of each person.
 
-    With a subject key, a person with several rows belongs to the first of their cells.
+    With a subject key, a person with several rows belongs to their cell with the least position in
+    ``reader.cells``, wanted or not.
 
     Parameters
     ----------
@@ -412,7 +413,8 @@ def _people(df: Any, reader: RecordReader, wanted_cells: NDArray[np.int64] | Non
     def locate(frame: pd.DataFrame) -> pd.DataFrame:
         """Return the cell and the keyed number of each row; runs on a worker.
 
-        A row of a cell that is not wanted gets the number 0, which is not read.
+        Rows of a cell that is not wanted all get the number 0. They are dropped later, so that it
+        makes no difference which of them stands for a person.
         """
         domains = [reader.encoder.domains[name] for name in schema.quasi_identifiers]
         codes = np.column_stack(
@@ -434,7 +436,10 @@ def _people(df: Any, reader: RecordReader, wanted_cells: NDArray[np.int64] | Non
         return located.loc[located["is_wanted"], ["cell", "number"]]
 
     def locate_rows_with_person(frame: pd.DataFrame) -> pd.DataFrame:
-        """Return all rows with their person: a person's first cell may be one not wanted."""
+        """Return all rows with their person.
+
+        Rows in unwanted cells stay, as a person may belong to such a cell.
+        """
         return locate(frame).assign(person=frame[schema.subject].to_numpy())
 
     if schema.subject is None:

@@ -323,23 +323,23 @@ class Attribute:
                 raise SchemaError(f"column {self.name!r}: {rule}")
 
     @property
-    def lacks(self) -> str | None:
+    def undeclared(self) -> str | None:
         """What a user still has to declare of a feature, in words for an error; None if nothing.
 
         If nothing is missing, the domain of the feature is public: it is known without reading a
         row. See `Schema.is_public`.
         """
-        undeclared = []
+        settings = []
         if self.kind == "numeric" and self.bounds is None and self.bins is None:
-            undeclared.append("bounds or bins")
+            settings.append("bounds or bins")
         if self.kind == "nominal" and self.categories is None:
-            undeclared.append("categories")
+            settings.append("categories")
         # Whether values can be missing is the only setting that is ever learned from rows.
         if self.learned == ("nullable",):
-            undeclared.append("whether it is in nullable")
-        if not undeclared:
+            settings.append("whether it is in nullable")
+        if not settings:
             return None
-        return " and ".join(undeclared)
+        return " and ".join(settings)
 
     @property
     def is_restricted(self) -> bool:
@@ -1049,7 +1049,7 @@ class Schema:
     @cached_property
     def is_public(self) -> bool:
         """Whether the domain of every feature is declared, so that no row is needed to know it."""
-        return all(self[name].lacks is None for name in self.features)
+        return all(self[name].undeclared is None for name in self.features)
 
     @cached_property
     def subject(self) -> str | None:

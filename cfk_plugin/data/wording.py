@@ -430,15 +430,12 @@ class Wording:
         return phrase if isinstance(phrase, Mapping) else {}
 
     def has_declared_words(self, column: str, part: Part) -> bool:
-        """Return True if words are declared for all of a part that is stated.
+        """Return True if `phrases` has words for each of the `stated_values` of a part.
 
-        See `_in_declared_words`. Such words have neither title nor unit.
+        A sentence then uses these words alone, without the column's title and unit.
         """
         words = self.words(column)
-        stated = values_of(part)
-        if isinstance(part, Interval) and is_stated_by_ends(part):
-            stated = [part.low, part.high]
-        return len(words) > 0 and all(to_text(value) in words for value in stated)
+        return len(words) > 0 and all(to_text(value) in words for value in stated_values(part))
 
     def form_of_current_value(self, column: str) -> Literal["count", "plain", "measured"]:
         """Return how the number that the person has is written: as a count in words, without a
@@ -467,6 +464,7 @@ class Wording:
         if form == "measured" and is_number(value):
             unit = self.unit(column)
             number = self.language.number(value, unit)
+            # Words of the new value would not have said the unit.
             if unit.stands_with_every_number or self.has_declared_words(column, part):
                 return _filled(unit, number, value)
             return number
@@ -567,13 +565,13 @@ class Wording:
     def _in_declared_words(self, words: Words, part: Part) -> str:
         """Return a part in the words of its values: "a basic school or a high school".
 
-        Of a range both ends are stated: "no savings to large savings". Of a set, of a single value
-        and of a few levels, every value is stated; `Language.alternatives` shortens a long list.
+        A range is written with its ends: "no savings to large savings". `Language.alternatives`
+        shortens a long list of values.
         """
-        if isinstance(part, Interval) and is_stated_by_ends(part):
-            ends = {"low": words[to_text(part.low)], "high": words[to_text(part.high)]}
-            return self.language.frame("values", "range", **ends)
-        return self.language.alternatives([words[to_text(value)] for value in values_of(part)])
+        texts = [words[to_text(value)] for value in stated_values(part)]
+        if is_stated_by_ends(part):
+            return self.language.frame("values", "range", low=texts[0], high=texts[1])
+        return self.language.alternatives(texts)
 
     def _category(self, value: Any) -> str:
         """Return a category; a number is a code, such as a postal code, and not a quantity."""
@@ -601,12 +599,19 @@ def has_values(part: Part) -> bool:
     return part != frozenset({None})
 
 
-def is_stated_by_ends(part: Interval) -> bool:
+def is_stated_by_ends(part: Part) -> bool:
     """Return True for a range of numbers or dates, or of more than a few levels."""
-    if part.low == part.high:
+    if not isinstance(part, Interval) or part.low == part.high:
         return False
     n_levels = 0 if part.levels is None else len(part.levels)
     return n_levels == 0 or n_levels > MOST_NAMED
+
+
+def stated_values(part: Part) -> list[Any]:
+    """Return the values that a sentence states of a part: the ends of a range, or all values."""
+    if isinstance(part, Interval) and is_stated_by_ends(part):
+        return [part.low, part.high]
+    return values_of(part)
 
 
 def values_of(part: Part) -> list[Any]:

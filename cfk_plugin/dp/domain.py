@@ -301,7 +301,7 @@ class PublicDomain:
 
 def require_declared(schema: Schema, names: Sequence[str]) -> None:
     """Refuse a schema that does not declare the public domain of some columns."""
-    if lacking := [(name, lack) for name in names if (lack := schema[name].lacks)]:
+    if lacking := [(name, lack) for name in names if (lack := schema[name].undeclared)]:
         raise SchemaError(
             "differential privacy needs public domains, declared and not read from the rows: "
             + "; ".join(f"{name!r} lacks {lack}" for name, lack in lacking)
@@ -335,7 +335,9 @@ def infer_domains(
     PrivacyLeakWarning
         Always, with the names of the columns.
     """
-    wanted = [n for n in schema.features if schema[n].lacks and (columns is None or n in columns)]
+    wanted = [
+        n for n in schema.features if schema[n].undeclared and (columns is None or n in columns)
+    ]
     if wanted:
         warnings.warn(
             f"domains of {', '.join(wanted)} are read from the rows: nothing is guaranteed for what"

@@ -176,7 +176,8 @@ class Pipeline(HostOnly):
 
         Each entry goes through steps 3 to 6 as the answer to a query does: it is recounted and, if
         there is a ledger, recorded there before it is yielded. Entries are decided in blocks, when
-        they are needed.
+        the first of a block is asked for: whoever stops early leaves entries on record that nobody
+        has seen.
 
         Parameters
         ----------
@@ -192,7 +193,9 @@ class Pipeline(HostOnly):
         Raises
         ------
         CFKError
-            If a step fails. The entries of the block and all later ones are then not yielded.
+            If a step fails, other than the ledger, whose failure withholds the entries. Nothing of
+            the block, or of later ones, is yielded. What was yielded before is not the whole
+            catalogue, so do not publish it.
         """
         for start in range(0, len(which), _AT_ONCE):
             with failing_closed():
@@ -429,7 +432,10 @@ class Pipeline(HostOnly):
 
 
 def failing_closed() -> AbstractContextManager[None]:
-    """Turn any failure on the way to explanations into an error, for which all are withheld."""
+    """Turn any failure on the way to explanations into an error that quotes no value.
+
+    The caller withholds all explanations of a call because of it.
+    """
     return quiet("{} in the pipeline", PluginError, let=ModelError)
 
 

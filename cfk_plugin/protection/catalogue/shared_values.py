@@ -54,7 +54,7 @@ class ReleasableValues(HostOnly):
 def releasable_values(
     population: Population, scales: dict[str, Scale], k: int
 ) -> list[ReleasableValues]:
-    """Return the values of each private attribute that shared private values may be made of.
+    """Return the values of each private attribute that entries may be put together from.
 
     These are values of at least k people and values of no one: neither says anything about a single
     person.
@@ -62,16 +62,18 @@ def releasable_values(
     Parameters
     ----------
     population : Population
-        Whose people are counted, also those who are in no group.
+        All of its people are counted, whether or not the partition has put them into a group.
     scales : mapping of attribute to Scale
-        The rounded numbers to choose from, as `scales_of` returns them for the same k. A private
-        number without a scale has fewer than k people who are in a group.
-    k : int, people
+        Range and grid of private numbers, as `scales_of` returns them for the same k. A number
+        that fewer than k people in groups have has none; then only numbers of at least k people
+        are taken.
+    k : int
+        People.
 
     Returns
     -------
     list of ReleasableValues
-        One per private attribute, in the order of the schema.
+        One per private attribute, in the order of `Schema.private`.
 
     Raises
     ------
@@ -128,16 +130,16 @@ def _releasable_numbers(
     substitutes = _numbers_for(domain, n_people, scale, shared)
     offered_numbers = np.unique(substitutes[~np.isnan(substitutes)])
     column = in_dtype(domain, offered_numbers)
-    codes, as_released = domain.encode(column)
-    as_released = np.where(codes == UNKNOWN, as_released, np.nan)
+    codes, numbers_in_dtype = domain.encode(column)
+    numbers_without_code = np.where(codes == UNKNOWN, numbers_in_dtype, np.nan)
     stands_for = np.full(domain.size, -1, dtype=np.int64)
     has_number = np.flatnonzero(~np.isnan(substitutes))
     stands_for[has_number] = np.searchsorted(offered_numbers, substitutes[has_number])
     if domain.has_missing and n_people[domain.missing_code] >= k:
         stands_for[domain.missing_code] = len(codes)
         codes = np.append(codes, np.int32(domain.missing_code))
-        as_released = np.append(as_released, np.nan)
-    return ReleasableValues(_encoded(codes, as_released), stands_for)
+        numbers_without_code = np.append(numbers_without_code, np.nan)
+    return ReleasableValues(_encoded(codes, numbers_without_code), stands_for)
 
 
 def _numbers_for(domain: Domain, n_people: Ints, scale: Scale | None, shared: Floats) -> Floats:
@@ -146,7 +148,8 @@ def _numbers_for(domain: Domain, n_people: Ints, scale: Scale | None, shared: Fl
     1. The nearest number of at least k people (`shared`), within half a step of the grid.
     2. Otherwise the nearest of these and of the grid's points that no one has, within a step.
     3. Otherwise the same with finer grids, still within the first step.
-    4. Otherwise the nearest of all that were taken, and of the ends of the scale.
+    4. Otherwise the nearest of all that were taken, and of the ends of the scale, which no one has,
+       or at least k people.
 
     NaN if there are none.
     """

@@ -138,8 +138,8 @@ def solve(
     Returns
     -------
     list of n Solution
-        In the order of the anchors. Where fewer than k people exist, or no region is permitted, the
-        solution has an infinite cost.
+        In the order of the anchors. The cost is infinite where fewer than k people exist, where no
+        region is permitted, and where a limit is reached before any region is found.
 
     Raises
     ------

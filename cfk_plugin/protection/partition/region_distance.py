@@ -8,10 +8,9 @@ outside.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import Domain
@@ -32,15 +31,14 @@ class RegionDistance(HostOnly):
 
     def __init__(self, population: Population, regions: Sequence[Region]) -> None:
         self._n_regions = len(regions)
-        # of each quasi-identifier, its domain and its parts as arrays, which `_distances` takes
-        self._columns: list[tuple[Domain, NDArray[Any]]] = []
+        self._columns: list[_PartsOfNumber | _PartsOfCategory] = []
         for name in population.schema.quasi_identifiers:
             domain = population.domains[name]
             parts = [region[name] for region in regions]
             if domain.is_numeric:
-                self._columns.append((domain, _ranges(parts)))
+                self._columns.append(_PartsOfNumber.of(domain, parts))
             else:
-                self._columns.append((domain, _is_outside(domain, parts)))
+                self._columns.append(_PartsOfCategory.of(domain, parts))
 
     def _counts(self) -> str:
         return f"{self._n_regions} regions"
@@ -76,70 +74,92 @@ class RegionDistance(HostOnly):
 
     def _by_column(self, codes: Codes, numbers: Floats, regions: Ints) -> Iterator[Floats]:
         """Yield the distances that each quasi-identifier contributes, (n_records, n_chosen)."""
-        for j, (domain, arrays) in enumerate(self._columns):
-            yield _distances(domain, codes[:, j], numbers[:, j], arrays[:, regions])
+        for j, column in enumerate(self._columns):
+            yield column.distances(codes[:, j], numbers[:, j], regions)
 
 
-def _ranges(parts: Sequence[Part]) -> Floats:
-    """Return the ranges of regions on a numeric attribute, shape (3, n_regions).
+@dataclass(frozen=True, eq=False, repr=False)
+class _PartsOfNumber(HostOnly):
+    """What some regions say of a numeric attribute: a range each, with or without missing values.
 
-    The rows are the first number, the last one, and 1 if missing values are inside. A part without
-    numbers has the range from inf to -inf.
+    A part that holds no number has the range from inf to -inf.
     """
-    ranges = []
-    for part in parts:
-        if isinstance(part, Interval):
-            ranges.append(part)
-        else:
-            ranges.append(Interval(None, None, missing=False))
-    low = [np.inf if part.low is None else to_number(part.low) for part in ranges]
-    high = [-np.inf if part.high is None else to_number(part.high) for part in ranges]
-    has_missing = [float(part.missing) for part in ranges]
-    return np.array([low, high, has_missing])
+
+    domain: Domain
+    low: Floats  # shape (n_regions,)
+    high: Floats  # shape (n_regions,)
+    has_missing: Mask  # shape (n_regions,)
+
+    @classmethod
+    def of(cls, domain: Domain, parts: Sequence[Part]) -> _PartsOfNumber:
+        ranges = []
+        for part in parts:
+            if isinstance(part, Interval):
+                ranges.append(part)
+            else:
+                ranges.append(Interval(None, None, missing=False))
+        low = [np.inf if part.low is None else to_number(part.low) for part in ranges]
+        high = [-np.inf if part.high is None else to_number(part.high) for part in ranges]
+        return cls(
+            domain=domain,
+            low=np.array(low, dtype=np.float64),
+            high=np.array(high, dtype=np.float64),
+            has_missing=np.array([part.missing for part in ranges], dtype=bool),
+        )
+
+    def distances(self, codes: Codes, numbers: Floats, regions: Ints) -> Floats:
+        """Return how far each record's number is outside of the part of each region.
+
+        The distance is 0 inside. Outside it is that to the nearest end of the part, in shares of
+        the width of the attribute, and may be above 1. If all training rows have one number, the
+        width is 0, and every finite number counts as inside: no scale says how far away it is. A
+        missing number is at the distance 1 from a part without missing values. Every number is at
+        the distance 1 from a part without numbers.
+
+        Parameters
+        ----------
+        codes, numbers : shape (n_records,)
+            The records' values. A number that no training row has is a code below 0, and stands in
+            `numbers`.
+        regions : shape (n_chosen,)
+
+        Returns
+        -------
+        shape (n_records, n_chosen)
+        """
+        low = self.low[regions]
+        high = self.high[regions]
+        number = self.domain.numbers_of(codes, numbers)[:, None]
+        with np.errstate(invalid="ignore"):
+            gap = np.maximum(0, np.maximum(low - number, number - high))
+            distance = gap / (self.domain.width or np.inf)
+        # A number that cannot be compared, as it is missing or infinite, is outside.
+        distance = np.nan_to_num(distance, nan=1.0, posinf=1.0)
+        holds_no_number = low > high
+        distance = np.where(holds_no_number, 1.0, distance)
+        is_missing = (codes == self.domain.missing_code) & self.domain.has_missing
+        distance_if_missing = np.where(self.has_missing[regions], 0.0, 1.0)
+        return np.where(is_missing[:, None], distance_if_missing, distance)
 
 
-def _is_outside(domain: Domain, parts: Sequence[Part]) -> Mask:
-    """Return whether each code is outside of each part, shape (n_codes, n_regions)."""
-    is_inside: dict[Part, Mask] = {part: domain.inside(part) for part in set(parts)}
-    # without regions, the array has no second dimension
-    by_region = np.array([is_inside[part] for part in parts]).reshape(len(parts), domain.size)
-    return (~by_region).T
+@dataclass(frozen=True, eq=False, repr=False)
+class _PartsOfCategory(HostOnly):
+    """What some regions say of an attribute that is no number: which codes are outside of each."""
 
+    is_outside: Mask  # shape (n_codes, n_regions)
 
-def _distances(
-    domain: Domain, codes: Codes, numbers: Floats, parts_as_arrays: NDArray[Any]
-) -> Floats:
-    """Return how far each record's value of one attribute is outside of each region's part.
+    @classmethod
+    def of(cls, domain: Domain, parts: Sequence[Part]) -> _PartsOfCategory:
+        is_inside: dict[Part, Mask] = {part: domain.inside(part) for part in set(parts)}
+        # without regions, the array has no second dimension
+        by_region = np.array([is_inside[part] for part in parts]).reshape(len(parts), domain.size)
+        return cls(is_outside=(~by_region).T)
 
-    Inside, the distance is 0. Outside, a category or level is at the distance 1. A number is as far
-    away as the nearest end of the part, in shares of the width of the attribute; if the attribute
-    has one value only, its width is 0, and every number counts as inside.
+    def distances(self, codes: Codes, numbers: Floats, regions: Ints) -> Floats:  # noqa: ARG002
+        """Return 0 where a record's code is inside the part of a region, and 1 outside.
 
-    Parameters
-    ----------
-    domain
-        The values that training rows have of the attribute.
-    codes, numbers : shape (n_records,)
-        The records' values. A category that no training row has is a code below 0. A number that no
-        training row has is a code below 0 too, and stands in `numbers`.
-    parts_as_arrays
-        For numbers, the ends of the parts, as `_ranges` returns them. Otherwise which code is
-        outside of which part, as `_is_outside` returns it.
-
-    Returns
-    -------
-    shape (n_records, n_parts)
-    """
-    if not domain.is_numeric:
+        A category that no training row has is a code below 0, and is outside of every part. The
+        shapes are those of `_PartsOfNumber.distances`.
+        """
         is_unknown = codes[:, None] < 0
-        return np.where(is_unknown, 1.0, parts_as_arrays[codes.clip(min=0)])
-    low, high, has_missing = parts_as_arrays
-    number = domain.numbers_of(codes, numbers)[:, None]
-    with np.errstate(invalid="ignore"):
-        gap = np.maximum(0, np.maximum(low - number, number - high))
-        distance = gap / (domain.width or np.inf)
-    distance = np.nan_to_num(distance, nan=1.0, posinf=1.0)
-    holds_no_number = low > high
-    distance = np.where(holds_no_number, 1.0, distance)
-    is_missing = (codes == domain.missing_code) & domain.has_missing
-    return np.where(is_missing[:, None], 1 - has_missing, distance)
+        return np.where(is_unknown, 1.0, self.is_outside[codes.clip(min=0)][:, regions])
