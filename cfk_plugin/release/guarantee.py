@@ -26,6 +26,7 @@ from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
+from cfk_plugin.data.sealing import SealedRegion
 from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.errors import (
@@ -135,15 +136,21 @@ class Guarantee(HostOnly, ABC):
         """Return the training rows that are released with a region, whatever is asked."""
 
     def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
-        """Return a verifier that counts the `members` of a region."""
+        """Return a verifier that counts the `members` of a region, or knows what was sealed."""
         return Verifier(
             self.population,
             self.policy,
             reference=reference,
             mapped_rows=self.members,
+            sealed=self.sealed_regions,
             requirement=self.rows.requirement,
             seed=seed,
         )
+
+    @property
+    def sealed_regions(self) -> Callable[[Region], SealedRegion | None] | None:
+        """A function from a region to what was sealed of it; None where people are counted."""
+        return None
 
     # --- what may be released for a call ----------------------------------------------------------
 
