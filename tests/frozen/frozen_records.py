@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import zip_longest
@@ -23,6 +23,9 @@ import pandas as pd
 from cfk_plugin import Explanations, GeneralizedCounterfactual, PrototypeCounterfactual
 
 RECORDS = Path(__file__).parent / "records"
+
+MOST_SHOWN = 12
+"""Differences of one setting that `regenerate` prints."""
 
 COUNTS = (
     "k",
@@ -251,6 +254,42 @@ def _status(record: Mapping[str, Any]) -> str:
     return status if reason is None else f"{status} ({reason})"
 
 
-def file_of(setting: str) -> Path:
+def file_of(setting: str, folder: Path = RECORDS) -> Path:
     """Return the file that has the records of a setting."""
-    return RECORDS / (re.sub(r"[^a-z0-9]+", "-", setting.lower()) + ".jsonl")
+    return folder / (re.sub(r"[^a-z0-9]+", "-", setting.lower()) + ".jsonl")
+
+
+def regenerate(
+    settings: Mapping[str, Callable[[], Recording]], parts: Sequence[str], folder: Path = RECORDS
+) -> int:
+    """Record settings again, store what changed, and print it; return the exit code.
+
+    Without parts all settings are recorded, otherwise those whose name contains one of the parts.
+    """
+    names = [name for name in settings if not parts or any(part in name for part in parts)]
+    if not names:
+        print(f"no setting has a name with {' or '.join(parts)}")
+        return 2
+    folder.mkdir(exist_ok=True)
+    n_changed = 0
+    for name in names:
+        path = file_of(name, folder)
+        recording = settings[name]()
+        if not path.exists():
+            write(path, recording)
+            print(f"{name}: {len(recording.records)} records, new")
+            continue
+        stored = read(path)
+        changes = differences(stored, recording)
+        if changes or stored.header["made_with"] != recording.header()["made_with"]:
+            write(path, recording)
+        if not changes:
+            continue
+        n_changed += 1
+        print(f"{name}: {len(changes)} differences")
+        for change in changes[:MOST_SHOWN]:
+            print(f"  {change}")
+        if len(changes) > MOST_SHOWN:
+            print(f"  and {len(changes) - MOST_SHOWN} more")
+    print(f"{n_changed} of {len(names)} settings changed")
+    return 0
