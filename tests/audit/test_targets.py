@@ -41,7 +41,7 @@ from cfk_plugin.audit.targets import (
 )
 from cfk_plugin.errors import InputError, ModelError
 from cfk_plugin.metrics.heom import Heom
-from tables import read
+from public_tables import read
 
 QUASI = ("age", "town")
 

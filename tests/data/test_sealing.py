@@ -15,9 +15,7 @@ import pytest
 from cfk_plugin import Population, Schema
 from cfk_plugin.data.sealing import _seal_of
 from cfk_plugin.errors import BundleError, CFKError
-from make_sealed import HERE, KEYS, protected
 
-STORED = json.loads((HERE / "sealed.json").read_text())
 TABLE = pd.DataFrame({"age": range(20, 32), "städte": list("abc") * 4, "pay": range(12)})
 
 
@@ -47,18 +45,6 @@ def archive_of(members: dict[str, bytes], comment: bytes = b"") -> bytes:
         for name, content in members.items():
             file.writestr(name, content)
     return written.getvalue()
-
-
-@pytest.mark.parametrize("name", STORED)
-def test_a_bundle_of_before_protects_as_it_did(name: str) -> None:
-    opened = Population.open(Path(HERE / f"{name}.cfk"), key=KEYS[name.rpartition("_")[2]])
-    found = json.loads(json.dumps(protected(opened)))
-    stored = json.loads(json.dumps(STORED[name]))
-    assert found == stored
-    assert len(STORED[name]["released"]) >= 2
-    regions = str([stored["regions"] for stored in STORED.values()])
-    assert "interval" in regions
-    assert "missing" in regions
 
 
 def test_what_was_written_comes_back_and_is_the_same_file_again(
@@ -156,9 +142,6 @@ def test_a_newer_format_and_paths_that_are_not_there_are_refused(
         people(None).seal(tmp_path / "newer.cfk")
     with pytest.raises(BundleError, match="upgrade"):
         Population.open(tmp_path / "newer.cfk")
-    before_release = Path(__file__).parents[1] / "stored" / "before_release" / "bundle.cfk"
-    with pytest.raises(BundleError, match="before the first release"):
-        Population.open(before_release, key=KEYS["keyed"])
     with pytest.raises(BundleError, match="no bundle at this path"):
         Population.open(tmp_path / "none.cfk")
     with pytest.raises(CFKError, match="cannot be written"):

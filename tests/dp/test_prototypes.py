@@ -643,19 +643,3 @@ def test_protect_replaces_an_explainer_and_its_methods_without_asking_them() -> 
         method=DPPrototypes(rows=500),
     )
     assert len(function(QUERIES)) == len(QUERIES)
-
-
-def test_the_density_that_benchmarks_print_adds_up_to_one_over_all_that_can_be() -> None:
-    from prototypes import Case, HeldOut
-
-    class Model:
-        def predict(self, rows: pd.DataFrame) -> np.ndarray:
-            return rich(rows)
-
-    held_out = HeldOut(Case("patients", PEOPLE, patients(80, seed=5), Model(), "yes", QUERIES))  # type: ignore[arg-type]
-    ages, pays = np.linspace(18 - 72, 90 + 72, 109), np.linspace(-5000, 10_000, 101)
-    cells = pd.MultiIndex.from_product([ages, TOWNS, pays, [True, False]], names=list(patients()))
-    everything = cells.to_frame(index=False)
-    # in widths of the declared ranges
-    steps = (ages[1] - ages[0]) / 72 * (pays[1] - pays[0]) / 5000
-    assert np.exp(held_out.of(everything)).sum() * steps == pytest.approx(1.0, abs=0.05)

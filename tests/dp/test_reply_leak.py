@@ -19,7 +19,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from cfk_plugin.audit import epsilon_from_scores
 from cfk_plugin.metrics import clopper_pearson
-from tables import read
+from public_tables import read
 
 pytestmark = pytest.mark.slow
 
