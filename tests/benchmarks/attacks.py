@@ -1,120 +1,111 @@
-"""Attack what is released for native counterfactuals of the six tables; print one Markdown table
-per attack.
+"""Attack what the product releases, with every attack of the threat model, and write one CSV.
 
-Run it with ``python tests/benchmarks/attacks.py --data FOLDER [--tables adult,cmc] [--k 10]
-[--limit 50]
-[--guarantee lookup] [--method exact] [--attacks linkage,model_filter] [--simulations 20]
-[--everybody 1]
-[--out FOLDER]``. With ``--everybody`` every person with the desired predicted outcome is a
-counterfactual.
+Run it from the repository's root: ``python tests/benchmarks/attacks.py --data ../shared/data
+[--tables heart,german] [--attacks look-up,posing] [--splits 3] [--k 10] [--output attacks.csv]``.
+
+Each row is one attack on one table. `value` is a chance to be right or an area under the curve
+(AUC), with a 95 % interval over the attempts of all splits. `guessing` is what an attacker reaches
+without the attack, `control` the same attack where it must work or cannot work, and `limit` what
+the promise allows, if it allows anything. What the attacker does, and what the control is, stands
+in the docstring of the attack in `attack_scenarios.py`.
 """
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import argparse
+import csv
 import time
 import warnings
-from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from cfk_plugin import KAnonymizer, PrivacyPolicy
-from cfk_plugin.audit import ATTACKS, AuditResult, Setting, run_linkage_audit
-from cfk_plugin.errors import LookupGuaranteeWarning
-from printing import DATA, arguments, heading, line
-from tables import TABLES, case
+from attack_scenarios import ATTACKS, Attack
+from attack_world import Attempts, World
 
-SHOWN = {
-    "linkage": ("raw_success", "raw_singled_out", "success", "k_min", "k_median"),
-    "inversion_own": (
-        "k_effective_min",
-        "k_effective_median",
-        "k_effective_below_k",
-        "k_effective_one",
-    ),
-    "inversion_released": (
-        "k_effective_min",
-        "k_effective_median",
-        "k_effective_below_k",
-        "k_effective_one",
-    ),
-    "model_filter": (
-        "k_consistent_min",
-        "k_consistent_below_k",
-        "k_consistent_one",
-        "k_both_below_k",
-        "k_both_one",
-    ),
-    "steering": ("k_steered_median", "k_steered_below_k", "right_survives", "queries"),
-    "intersection": (
-        "k_after_2_below_k",
-        "k_after_5_below_k",
-        "k_after_5_one",
-        "k_after_10_median",
-    ),
-    "homogeneity": ("flagged", "lift"),
-    "uniqueness": ("private_matches_one", "k_private_one", "region_success"),
-    "downcoding": ("forced_median", "right_forced", "border_lift", "k_effective_success"),
-}
-"""Figures of each attack that the tables show; the JSON files hold all."""
+TABLES = ("heart", "german", "cmc", "adult")
+COLUMNS = (
+    "attack",
+    "table",
+    "measure",
+    "value",
+    "low",
+    "high",
+    "guessing",
+    "control",
+    "control_low",
+    "control_high",
+    "n",
+    "limit",
+)
 
 
-def row(table: str, result: AuditResult, seconds: float) -> str:
-    main = result.main
-    figures = [f"{result.figures.get(name, float('nan')):.3g}" for name in SHOWN[result.attack]]
-    success = f"{main.value:.3f} ({main.low:.3f}–{main.high:.3f})"
-    return line(
-        table, result.n, success, f"{result.baseline.value:.3f}", *figures, f"{seconds:.1f}"
+def row_of(attack: Attack, table: str, worlds: Sequence[World]) -> dict[str, Any]:
+    """Attack all worlds, and return one row of the CSV."""
+    mains = []
+    controls = []
+    for world in worlds:
+        mains.append(attack.main(world, np.random.default_rng(world.seed)))
+        controls.append(attack.control(world, np.random.default_rng(world.seed)))
+    main = Attempts.pooled(mains)
+    value, low, high = main.interval
+    control, control_low, control_high = Attempts.pooled(controls).interval
+    guessing = main.guessing.mean() if len(main.guessing) else float("nan")
+    figures = (value, low, high, guessing, control, control_low, control_high)
+    texts = ["" if np.isnan(figure) else f"{figure:.3f}" for figure in figures]
+    limit = attack.limit(worlds[0].k)
+    ends = (main.n, "" if limit is None else f"{limit:.3g}")
+    cells = (attack.name, table, attack.measure, *texts, *ends)
+    return dict(zip(COLUMNS, cells, strict=True))
+
+
+def rows_of(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    attacks = [attack for attack in ATTACKS if attack.name in options.attacks]
+    for table in options.tables:
+        seeds = range(options.splits)
+        worlds = [World.load(table, options.data, options.k, seed) for seed in seeds]
+        for attack in attacks:
+            start = time.process_time()
+            row = row_of(attack, table, worlds)
+            seconds = time.process_time() - start
+            print(*row.values(), f"({seconds:.0f} s)", flush=True)
+            yield row
+
+
+def read_options() -> argparse.Namespace:
+    names = [attack.name for attack in ATTACKS]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-
-
-def measure(name: str, options: argparse.Namespace) -> dict[str, str]:
-    table = case(name, options.data, options.limit, options.seed)
-    policy = PrivacyPolicy(
-        k=options.k,
-        guarantee=options.guarantee,
-        private_values="exact",
-    )
-    anonymizer = KAnonymizer(policy=policy, method=options.method, seed=options.seed)
-    anonymizer.fit(table.population, table.model, table.desired)
-    raw, queries, limit = table.counterfactuals, table.queries, options.limit
-    if options.everybody:
-        raw = table.population.frame[list(raw)]
-        raw = raw[table.model.predict(raw) == table.desired].reset_index(drop=True)
-        queries, limit = (
-            queries.take(np.arange(len(raw)) % len(queries)).reset_index(drop=True),
-            len(raw),
-        )
-    setting = Setting(anonymizer, raw, queries, seed=options.seed, limit=limit)
-    started, rows = time.perf_counter(), {}
-    for attack in options.attacks:
-        report = run_linkage_audit(setting, [attack], simulations=options.simulations)
-        rows[attack] = row(name, report[attack], time.perf_counter() - started)
-        started = time.perf_counter()
-        if options.out:
-            file = f"{name}-{options.guarantee}-{options.method}-{attack}.json"
-            (Path(options.out) / file).write_text(report.to_json(indent=1), encoding="utf-8")
-    return rows
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--tables", default=",".join(TABLES))
+    parser.add_argument("--attacks", default=",".join(names))
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--output", type=Path, default=Path("attacks.csv"))
+    options = parser.parse_args()
+    options.tables = options.tables.split(",")
+    options.attacks = options.attacks.split(",")
+    if unknown := set(options.attacks) - set(names):
+        parser.error(f"no attack is called {', '.join(sorted(unknown))}")
+    return options
 
 
 def main() -> None:
-    how = {"guarantee": "lookup", "method": "auto", "out": ""}
-    sizes = {"k": 10, "limit": 50, "seed": 0, "simulations": 20, "everybody": 0}
-    options = arguments(__doc__, data=DATA, tables=TABLES, attacks=list(ATTACKS), **sizes, **how)
-    warnings.simplefilter("ignore", LookupGuaranteeWarning)
-    rows: dict[str, list[str]] = defaultdict(list)
-    for name in options.tables:
-        for attack, found in measure(name, options).items():
-            rows[attack].append(found)
-            print(f"<!-- {attack}: {found} -->", flush=True)
-    for attack, lines in rows.items():
-        print(
-            f"\n### {attack}\n",
-            heading("table", "n", "success", "baseline", *SHOWN[attack], "s"),
-            *lines,
-            sep="\n",
-        )
+    options = read_options()
+    warnings.simplefilter("ignore")
+    with options.output.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        for row in rows_of(options):
+            writer.writerow(row)
+            file.flush()
 
 
 if __name__ == "__main__":
