@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import linprog
 
-import tables
+import public_tables
 from cfk_plugin import Population, Schema, metrics
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import POOLED, AttributeProfile, group_gap, private_profile, t_closeness
@@ -197,7 +197,7 @@ def test_people_count_once_by_their_rarest_value() -> None:
 def test_unique_private_values_of_published_tables(
     name: str, unique: float, binned: float, shared_data: Path
 ) -> None:
-    frame, about = tables.read(name, shared_data)
+    frame, about = public_tables.read(name, shared_data)
     frame = frame[about["features"]]
     schema = Schema.from_frame(
         frame, quasi_identifiers=about["quasi_identifiers"], bins=BINS.get(name)

@@ -1,0 +1,324 @@
+"""The attacks on a made-up table, next to what they must give."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import attack_scenarios
+import attacks
+from attack_scenarios import (
+    Inversion,
+    JoinerDesired,
+    LookUp,
+    Membership,
+    ModelAsked,
+    NumberOwner,
+    OutcomeCertain,
+    OutcomeKnown,
+    OutcomeShare,
+    OutsideRegions,
+    Posing,
+    Rerun,
+    Steering,
+    SybilName,
+    SybilRank,
+    Trilateration,
+    is_certainly_behind,
+    sybil_score,
+)
+from attack_world import Answer, Attempts, Distances, World, best, chance, hull, inside, rank
+from cfk_plugin import Interval, Region
+
+
+class PaidMore:
+    """A model that says yes to people who are paid more than 50."""
+
+    classes_ = ("no", "yes")
+
+    def predict(self, rows: pd.DataFrame) -> np.ndarray:
+        return np.where(rows["pay"] > 50, "yes", "no")
+
+
+def table(n: int, first_pay: int) -> pd.DataFrame:
+    """Return people of all ages and different pay."""
+    number = np.arange(n)
+    return pd.DataFrame(
+        {
+            "age": 20 + number,
+            "city": np.where(number % 2 == 0, "Ghent", "Liège"),
+            "pay": first_pay + number * 41 % 97,
+            "job": np.where(number % 3 == 0, "cook", "clerk"),
+        }
+    )
+
+
+@pytest.fixture
+def world() -> World:
+    people = table(60, 0)
+    return World(
+        name="made-up",
+        k=4,
+        people=people,
+        labels=pd.Series(PaidMore().predict(people)),
+        outsiders=table(40, 3),
+        quasi_identifiers=["age", "city"],
+        model=PaidMore(),
+        limits={},
+        desired="yes",
+        seed=0,
+    )
+
+
+@dataclass
+class FixedService:
+    """A service that published some entries."""
+
+    published: Sequence[Answer]
+
+
+def with_entries(world: World, entries: Sequence[Answer]) -> World:
+    """Return the world with a product that published these entries."""
+    changed = replace(world)
+    changed.__dict__["protected"] = FixedService(entries)
+    return changed
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+# --- figures
+
+
+def test_chance_is_one_for_the_right_person() -> None:
+    assert chance(np.array([3]), np.array([3])) == 1
+
+
+def test_chance_shares_ties_on_both_sides() -> None:
+    """Someone of four is named, and is one of two who cannot be told apart."""
+    assert chance(np.arange(4), np.array([2, 3])) == pytest.approx(2 / 8)
+    assert chance(np.arange(4), np.array([9])) == 0
+
+
+def test_auc_of_separated_groups_is_one() -> None:
+    attempts = Attempts.groups(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
+    assert attempts.interval == (1.0, 1.0, 1.0)
+
+
+def test_auc_of_equal_groups_is_half() -> None:
+    scores = np.array([1.0, 2.0, 3.0])
+    assert Attempts.groups(scores, scores).interval[0] == pytest.approx(0.5)
+
+
+def test_rank_counts_ties_as_half() -> None:
+    assert rank(np.array([2.0, 1.0, 2.0, 3.0]), 0) == pytest.approx(0.5)
+
+
+def test_interval_is_students() -> None:
+    """Of 0, 0, 1, 1: the mean 0.5, and 3.182 standard errors of 0.289 on both sides, cut off."""
+    attempts = Attempts.of([(0, 0.1), (0, 0.1), (1, 0.1), (1, 0.1)])
+    assert attempts.interval == (0.5, 0.0, 1.0)
+    half = 1.98422 * 0.5025 / 10
+    attempts = Attempts.of([(0, 0), (1, 0)] * 50)
+    assert attempts.interval == pytest.approx((0.5, 0.5 - half, 0.5 + half), abs=1e-4)
+
+
+def test_interval_is_missing_without_attempts() -> None:
+    assert np.isnan(Attempts.of([]).interval).all()
+
+
+def test_best_returns_all_ties() -> None:
+    assert best(np.array([5, 6, 7]), np.array([1, 2, 2])).tolist() == [6, 7]
+
+
+# --- regions and distances
+
+
+def test_inside_reads_ranges_sets_and_missing_values() -> None:
+    rows = pd.DataFrame({"age": [20, 30, None, 40], "city": ["Ghent", None, "Ghent", "Liège"]})
+    region = Region({"age": Interval(20, 30, True), "city": frozenset({"Ghent", None})})
+    assert inside(region, rows).tolist() == [True, True, True, False]
+
+
+def test_hull_contains_exactly_its_rows() -> None:
+    rows = pd.DataFrame({"age": [20, 25, None], "city": ["Ghent", None, "Ghent"]})
+    assert inside(hull(rows), rows).all()
+    other = pd.DataFrame({"age": [26.0, 20.0], "city": ["Ghent", "Liège"]})
+    assert not inside(hull(rows), other).any()
+
+
+def test_distances_add_gaps_of_columns() -> None:
+    people = pd.DataFrame({"age": [0.0, 100.0], "city": ["Ghent", "Liège"]})
+    distances = Distances(people, ["age", "city"]).between(people, people)
+    assert distances == pytest.approx(np.array([[0, 2], [2, 0]]))  # gaps are at most 1
+    missing = pd.DataFrame({"age": [None], "city": ["Ghent"]}).astype({"age": float})
+    assert Distances(people, ["age", "city"]).between(missing, people)[0].tolist() == [1, 2]
+
+
+# --- answers
+
+
+def test_raw_unique_row_is_named_for_certain(world: World) -> None:
+    assert (LookUp().control(world, rng()).values == 1).all()
+
+
+def test_identical_people_share_the_chance(world: World) -> None:
+    """Groups of five people have the same age and city."""
+    people = world.people.assign(age=np.arange(60) // 5, city="Ghent")
+    attempts = LookUp().control(replace(world, people=people), rng())
+    assert attempts.values == pytest.approx(1 / 5)
+
+
+def test_product_leaves_k_people(world: World) -> None:
+    for attack in (LookUp(), OutcomeKnown(), ModelAsked()):
+        values = attack.main(world, rng()).values
+        assert len(values)
+        assert (values <= 1 / world.k).all()
+
+
+def test_outcomes_single_out_people_in_weak_regions(world: World) -> None:
+    """Four people are inside, of whom some have the outcome."""
+    attempts = OutcomeKnown().control(world, rng())
+    people = world.people.to_dict("records")
+    for answer, value in zip(world.weak.explain(world.refused), attempts.values, strict=True):
+        paid = [row["pay"] > 50 for row in people if answer.region.contains(row)]
+        assert len(paid) == 4
+        assert value == pytest.approx(1 / sum(paid))
+
+
+@pytest.mark.parametrize("attack", [Posing(), Rerun(), Inversion(), Steering(), Trilateration()])
+def test_chosen_queries_find_the_nearest_row(world: World, attack: Any) -> None:
+    """Everyone lives in another town, and those who are paid more are paid nearly the same."""
+    number = np.arange(60)
+    towns = [f"town {i}" for i in number]
+    people = world.people.assign(city=towns, pay=np.where(number % 2, 90 + number / 10, 10))
+    outsiders = world.outsiders.assign(city=towns[:40], pay=10.0)
+    control = attack.control(replace(world, people=people, outsiders=outsiders), rng())
+    assert control.values.mean() > 1.5 * control.guessing.mean()
+
+
+# --- the published catalogue
+
+
+def test_published_rows_tell_members(world: World) -> None:
+    far = world.outsiders.assign(pay=1000)
+    assert Membership().control(replace(world, outsiders=far), rng()).interval[0] == 1
+
+
+def test_raw_number_names_its_owner(world: World) -> None:
+    assert (NumberOwner().control(world, rng()).values == 1).all()
+
+
+def test_shared_number_names_no_one(world: World) -> None:
+    people = world.people.assign(pay=np.where(world.has_outcome, 80, 20))
+    assert (NumberOwner().control(replace(world, people=people), rng()).values == 0).all()
+
+
+# --- colluders
+
+
+def test_sybils_reveal_the_record_of_entries(world: World) -> None:
+    """The entries of the victim's region are the victim's record; elsewhere, they are another's."""
+    records = world.people.iloc[[1, 7, 14, 30]]
+    own, other = ({"pay": row["pay"], "job": row["job"]} for _, row in records.iloc[:2].iterrows())
+    entries = [
+        Answer(0, hull(world.people[["age", "city"]].iloc[[1]]), own, 4),
+        Answer(1, hull(world.people[["age", "city"]].iloc[10:20]), other, 4),
+    ]
+    scores = sybil_score(with_entries(world, entries), 1, records)
+    assert rank(scores, 0) == 1
+
+
+def test_sybils_reveal_nothing_without_a_region(world: World) -> None:
+    entry = Answer(
+        0, hull(world.people[["age", "city"]].iloc[10:20]), {"pay": 60, "job": "cook"}, 4
+    )
+    scores = sybil_score(with_entries(world, [entry]), 1, world.people.iloc[:4])
+    assert rank(scores, 0) == 0.5
+
+
+def test_sybil_attacks_score_each_victim(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = [np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 0.0])]
+    monkeypatch.setattr(attack_scenarios, "sybil_scores", lambda world, is_swapped: scores)
+    assert SybilRank().main(world, rng()).values == pytest.approx([1, 0.75])
+    assert SybilName().main(world, rng()).values == pytest.approx([1, 0.5])
+
+
+# --- joiners
+
+
+@pytest.mark.parametrize(("is_exact", "auc"), [(True, 1.0), (False, 0.5)])
+def test_joiner_shows_in_exact_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_exact: bool, auc: float
+) -> None:
+    """Each of three candidates is alone in a region; a certificate says the count, or at least k."""
+    outsiders = world.people[world.has_outcome].iloc[:3].reset_index(drop=True)
+    world = replace(world, outsiders=outsiders)
+    regions = [hull(outsiders.iloc[[i]][world.quasi_identifiers]) for i in range(3)]
+
+    def publish(world: World, people: pd.DataFrame, previous: Any) -> list[Answer]:
+        counts = [int(inside(region, people).sum()) if is_exact else 4 for region in regions]
+        return [Answer(i, regions[i], {}, counts[i]) for i in range(3)]
+
+    monkeypatch.setattr(attack_scenarios, "refit", publish)
+    monkeypatch.setattr(attack_scenarios, "answers_of", lambda published: published)
+    assert JoinerDesired().main(world, rng()).interval[0] == auc
+    entries = [Answer(0, region, {}, 4) for region in regions]
+    assert JoinerDesired().control(with_entries(world, entries), rng()).interval[0] == 1
+
+
+# --- outcomes
+
+
+def test_full_region_tells_the_outcome_of_everyone_inside() -> None:
+    people = pd.DataFrame({"age": [20, 21, 22, 40]})
+    region = Region({"age": Interval(20, 22)})
+    assert is_certainly_behind(region, people, 3, people).tolist() == [True, True, True, False]
+
+
+def test_border_tells_who_is_alone_on_it() -> None:
+    people = pd.DataFrame({"age": [20, 21, 22, 22, 40]})
+    region = Region({"age": Interval(20, 22)})
+    is_certain = is_certainly_behind(region, people, 3, people)
+    assert is_certain.tolist() == [True, False, False, False, False]
+
+
+def test_certain_outcomes_are_right(world: World) -> None:
+    certain = OutcomeCertain().main(world, rng())
+    share = OutcomeShare().main(world, rng())
+    assert len(certain.values)
+    assert (certain.values == 1).all()
+    assert share.values.sum() == len(certain.values)
+
+
+def test_people_outside_regions_are_judged_refused(world: World) -> None:
+    """Only ages up to 29 are in a region."""
+    entry = Answer(0, hull(world.people[["age", "city"]].iloc[:10]), {}, 4)
+    attempts = OutsideRegions().main(with_entries(world, [entry]), rng())
+    assert len(attempts.values) == 50
+    assert attempts.values.mean() == pytest.approx((~world.has_outcome[10:]).mean())
+
+
+# --- the program
+
+
+def test_program_writes_a_row_per_attack(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    output = tmp_path / "attacks.csv"
+    monkeypatch.setattr(World, "load", lambda *arguments: world)
+    command = ["attacks.py", "--tables", "heart", "--splits", "1", "--output", str(output)]
+    monkeypatch.setattr("sys.argv", [*command, "--attacks", "look-up,membership"])
+    attacks.main()
+    with output.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["attack"] for row in rows] == ["look-up", "membership"]
+    assert set(rows[0]) == set(attacks.COLUMNS)
+    assert float(rows[0]["value"]) <= float(rows[0]["limit"]) == 0.25
