@@ -16,11 +16,6 @@ from cfk_plugin.audit.linkage import run_linkage_audit
 from cfk_plugin.audit.membership import SampleParts, membership
 from cfk_plugin.audit.result import ALARMS, AttackReport, AuditReport, detectable_auc
 from cfk_plugin.audit.setting import Setting
-from cfk_plugin.audit.surrogate import (
-    attribute_inference_through_surrogate,
-    membership_through_surrogate,
-    values_of,
-)
 from cfk_plugin.audit.targets import (
     DESIRED,
     Checkpoints,
@@ -51,7 +46,7 @@ class AuditSize:
     shadow_models: int  # models of the membership attacker
     # most members, and most others, whose membership or attribute is guessed; people to pose as
     attacked: int
-    queries: tuple[int, ...]  # of extraction, one result each; attacks through a copy ask the last
+    queries: tuple[int, ...]  # of extraction, one result each
     repetitions: int  # draws of the queries of extraction
     explanations: int  # most explanations for linkage, and for attribute inference
     trilaterated: int  # most published entries whose owner is sought by steering
@@ -95,7 +90,6 @@ class Scope:
 
     quasi_identifiers: tuple[str, ...]  # what an attacker knows of everybody
     explainer: ExplainerFactory  # finds raw counterfactuals where an owner has no explainer
-    attribute: str | None = None  # the private one that is guessed through a copy of the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -356,80 +350,11 @@ class ExtractionAudit(Audit):
         )
 
 
-class SurrogateAudit(Audit):
-    """An attack that asks a copy of the model."""
-
-    def check_sizes(self, task: AuditTask) -> None:
-        for halves in draw_sets(task.crowd, task.seed):
-            _check_training_table(task.owner, task.crowd.take(halves.members))
-
-    def describe_power(self, task: AuditTask) -> str:
-        sets = draw_sets(task.crowd, task.seed)
-        n_members = min(task.size.attacked, len(sets[0].members))
-        n_people = 2 * n_members
-        n_known = len(everybody(sets[:2]))  # the attacker asks about two of the four sets
-        points = 100 * half_width(n_people)
-        told = f"sees {points:.0f} points above guessing or more ({n_people} people)"
-        told += _shortage(n_members, task.size.attacked, "members")
-        return told + _shortage(n_known, task.size.queries[-1], "queries")
-
-
-class MembershipSurrogateAudit(SurrogateAudit):
-    """Who is in the training table, by asking the copy."""
-
-    def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
-    ) -> Report:
-        return membership_through_surrogate(
-            task.owner,
-            task.crowd,
-            queries=task.size.queries[-1],
-            attacked=task.size.attacked,
-            seed=task.seed,
-            n_jobs=n_jobs,
-            kept=kept,
-            progress=progress,
-        )
-
-
-class AttributeSurrogateAudit(SurrogateAudit):
-    """A private attribute of people in the training table, by asking the copy."""
-
-    requirement = "no attribute is declared sensitive"
-
-    def is_applicable(self, task: AuditTask) -> bool:
-        return task.scope.attribute is not None
-
-    def check_sizes(self, task: AuditTask) -> None:
-        super().check_sizes(task)
-        known = everybody(draw_sets(task.crowd, task.seed)[1:])
-        values_of(task.crowd.X[task.scope.attribute].take(known))
-
-    def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
-    ) -> Report:
-        if task.scope.attribute is None:
-            raise InputError(f"attribute_surrogate: {self.requirement}")
-        return attribute_inference_through_surrogate(
-            task.owner,
-            task.crowd,
-            attribute=task.scope.attribute,
-            queries=task.size.queries[-1],
-            attacked=task.size.attacked,
-            seed=task.seed,
-            n_jobs=n_jobs,
-            kept=kept,
-            progress=progress,
-        )
-
-
 AUDITS: Mapping[str, Audit] = {
     "linkage": LinkageAudit(),
     "attribute_inference": AttributeInferenceAudit(),
     "membership": MembershipAudit(),
     "extraction": ExtractionAudit(),
-    "membership_surrogate": MembershipSurrogateAudit(),
-    "attribute_surrogate": AttributeSurrogateAudit(),
 }
 """The audits by name, in running order."""
 

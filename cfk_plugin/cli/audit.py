@@ -460,11 +460,7 @@ def audit_suite(
         _owner(name, estimator, make_explainer, roles, rules, epsilon, sample)
         for name in owner_names
     ]
-    scope = Scope(
-        quasi_identifiers=roles.quasi_identifiers,
-        explainer=make_explainer,
-        attribute=next(iter(roles.names("sensitive")), None),
-    )
+    scope = Scope(quasi_identifiers=roles.quasi_identifiers, explainer=make_explainer)
     selection = select_audits(owners, sample, scope, size=size_name, audits=audits, seed=seed)
     _show_selection(selection)
     kept = None

@@ -374,7 +374,7 @@ def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store
 
 
 def test_the_report_holds_the_numbers_of_the_size_and_what_was_left_out() -> None:
-    command = f"{ALL} --against raw --only linkage,attribute_inference,attribute_surrogate"
+    command = f"{ALL} --against raw --only linkage,attribute_inference"
     cfk(f"{command} -o small.json")
     cfk(f"{command} --size medium -o medium.json")
     for name in ("small", "medium"):
@@ -386,7 +386,6 @@ def test_the_report_holds_the_numbers_of_the_size_and_what_was_left_out() -> Non
         reasons = {(each["owner"], each["audit"]): each["reason"] for each in content["left_out"]}
         assert reasons == {
             ("raw", "linkage"): "it attacks regions of k people, and this owner gives out none",
-            ("raw", "attribute_surrogate"): "no attribute is declared sensitive",
         }
     n_small, n_medium = (
         audits(f"{name}.json")["raw", "attribute_inference"]["results"][0]["figures"]["answers"]
@@ -455,7 +454,6 @@ def test_a_table_of_few_hundred_people_is_audited() -> None:
         "attribute_inference",
         "membership",
         "extraction",
-        "membership_surrogate",
     }
 
 
@@ -546,7 +544,6 @@ WRONG = {
         "no audit can be run. linkage of reciprocal: a model is trained on 135 people, fewer than"
         " k = 136"
     ),
-    f"{ALL} --only attribute_surrogate": "no attribute is declared sensitive",
     f"{ALL} --only guessing": "known are linkage, attribute_inference, membership",
     f"{ALL} --only linkage --against raw": "no audit can be run. linkage of raw: it attacks regions of k people",
     f"{ALL} --against raw,secret": "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-moved",

@@ -18,10 +18,6 @@ from cfk_plugin.audit.attribute_inference import attribute_inference
 from cfk_plugin.audit.extraction import extraction
 from cfk_plugin.audit.membership import membership
 from cfk_plugin.audit.result import AttackReport
-from cfk_plugin.audit.surrogate import (
-    attribute_inference_through_surrogate,
-    membership_through_surrogate,
-)
 from cfk_plugin.audit.targets import Checkpoints, Sample
 from cfk_plugin.errors import InputError
 from copied_owners import IslandOwner, RememberingOwner, noisy_people
@@ -52,12 +48,6 @@ AUDITS: dict[str, tuple[Audit, int, int]] = {
         of(extraction, queries=(30,), repeats=2, unknown=IslandOwner().architecture),
         2,
         2,
-    ),
-    "membership_surrogate": (of(membership_through_surrogate, queries=60, layers=(8,)), 7, 4),
-    "attribute_surrogate": (
-        of(attribute_inference_through_surrogate, attribute="kind", queries=60, layers=(8,)),
-        7,
-        4,
     ),
     "attribute_inference": (of(attribute_inference, quasi_identifiers=["kind"]), 1, 1),
 }

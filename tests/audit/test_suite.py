@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -169,14 +169,8 @@ def test_selecting_trains_nothing() -> None:
 
 def test_audits_that_cannot_attack_an_owner_are_left_out_with_the_reason() -> None:
     selection = select(4_000)
-    assert names_of(selection) == [
-        "attribute_inference",
-        "membership",
-        "extraction",
-        "membership_surrogate",
-    ]
+    assert names_of(selection) == ["attribute_inference", "membership", "extraction"]
     assert reason_of(selection, "linkage") == AUDITS["linkage"].requirement
-    assert reason_of(selection, "attribute_surrogate") == "no attribute is declared sensitive"
     with pytest.raises(InputError, match="linkage of refuser: it attacks regions"):
         select(4_000, "linkage")
 
@@ -208,14 +202,6 @@ def test_audits_without_both_outcomes_are_left_out() -> None:
         select_audits([Refuser()], alike, SCOPE, audits=["membership"])
 
 
-def test_an_attribute_with_one_value_is_left_out() -> None:
-    scope = replace(SCOPE, attribute="debt")  # 0 for everybody
-    names = ["membership_surrogate", "attribute_surrogate"]
-    selection = select_audits([Refuser()], sample_of(800), scope, audits=names)
-    assert names_of(selection) == ["membership_surrogate"]
-    assert "'debt'" in reason_of(selection, "attribute_surrogate")
-
-
 def test_one_sentence_is_said_for_each_reason() -> None:
     left_out = [
         LeftOut(owner="raw", audit="linkage", reason="nothing to link"),
@@ -232,8 +218,8 @@ def test_one_sentence_is_said_for_each_reason() -> None:
 
 
 def test_what_a_size_shows_at_best_is_said_with_its_numbers() -> None:
-    # By hand: 0.5 + 2.8 sqrt(201 / (12 * 100 * 100)), 0.98 / sqrt(50), 0.98 / sqrt(500), and
-    # 0.98 / sqrt(200).
+    # By hand: 0.5 + 2.8 sqrt(201 / (12 * 100 * 100)), 0.98 / sqrt(50) and
+    # 0.98 / sqrt(500).
     told = dict(sentence.split(": ", 1) for sentence in describe_power(select(6_000)))
     assert told == {
         "attribute_inference": "sees an advantage of 14 points or more (50 explanations)",
@@ -242,7 +228,6 @@ def test_what_a_size_shows_at_best_is_said_with_its_numbers() -> None:
             " rate of 0.001"
         ),
         "extraction": "sees a gain of 4.4 points or more (500 people held out)",
-        "membership_surrogate": "sees 7 points above guessing or more (200 people)",
     }
     # 1 - 0.05^(1/50)
     (linkage,) = describe_power(select(6_000, "linkage", owner=protected(k=10)))
@@ -252,15 +237,10 @@ def test_what_a_size_shows_at_best_is_said_with_its_numbers() -> None:
 def test_what_a_size_would_use_and_the_table_lacks_is_said() -> None:
     told = dict(sentence.split(": ", 1) for sentence in describe_power(select(400, size="medium")))
     # 3 of 10 are 120 members, half of them with the undesired outcome; half of the other 280 ask,
-    # half of them have a reason to; an eighth are 50; the attacker of extraction has six eighths,
-    # and attackers of a copy ask about four.
+    # half of them have a reason to; an eighth are 50; the attacker of extraction has six eighths.
     assert told["membership"].startswith("sees an AUC of 0.65 or more (60 members, 60 others); ")
     assert told["membership"].endswith("; too few people for the 300 members of this size")
     assert told["attribute_inference"].endswith("for the 200 explanations of this size")
-    assert told["membership_surrogate"].endswith(
-        "(100 people); too few people for the 300 members of this size; too few people for the 500"
-        " queries of this size"
-    )
     assert told["extraction"].endswith("; without 500 queries, as the attacker has 300 people")
 
 
