@@ -227,8 +227,6 @@ class Check(Figures):
 
 _PROMISED = {
     "linkage/k_min": "k",
-    "inversion_own/k_effective_min": "k_effective",
-    "inversion_own/everyone_k_effective_min": "k_effective",
     "model_filter/k_consistent_min": "k_consistent",
 }
 """Figure to the count of people, promised by some policies, that it measures."""

@@ -9,7 +9,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,7 +24,7 @@ from cfk_plugin.audit import epsilon as audit_epsilon
 from cfk_plugin.audit import result as audit_result
 from cfk_plugin.audit.epsilon import EpsilonAudit
 from cfk_plugin.audit.result import AttackReport, AuditReport, AuditResult, Check, Curve, Rate
-from cfk_plugin.audit.suite import SIZES, AuditSize, LeftOut
+from cfk_plugin.audit.suite import LeftOut
 from cfk_plugin.cli import app
 from cfk_plugin.data.columns import Change, Role
 from cfk_plugin.data.eligibility import OUTCOMES
@@ -100,7 +100,7 @@ def attacked(kind: Any, **more: Any) -> AttackReport:
 COIN = Rate(0.5, 0.4, 0.6, 9)
 LINKED = AuditReport(
     results=(AuditResult("linkage", "Knows.", COIN, COIN, COIN, {"k_min": 5.0}, 0, 9),),
-    checks=(Check("linkage/k_min", 5.0, 5), Check("inversion_own/k_effective_min", None, 5)),
+    checks=(Check("linkage/k_min", 5.0, 5), Check("model_filter/k_consistent_min", None, 5)),
     policy=PrivacyPolicy(k=5).to_dict(),
     method="reciprocal",
     population="00000000000000aa",
@@ -127,8 +127,6 @@ ENGLISH = json.loads((LANGUAGES / "en.json").read_text("utf-8"))
 ALL = {
     "schema_version": 1,
     "kind": "all",
-    "size": "small",
-    "sizes": asdict(SIZES["small"]),
     "people": 90,
     "left_out": [{"owner": "raw", "audit": "linkage", "reason": "it protects nothing"}],
     "reports": [
@@ -351,7 +349,7 @@ HARMS: dict[str, tuple[str, Callable[[Any], object]]] = {
         "a run of regions",
         lambda run: run["summary.json"]["figures"].update(asked="3"),
     ),
-    "an audit of another kind": ("linkage", lambda audit: audit.update(kind="steering")),
+    "an audit of another kind": ("linkage", lambda audit: audit.update(kind="guessing")),
     "an audit with keys of another kind": ("linkage", lambda audit: audit.update(kind="epsilon")),
     "an audit: the worst of an extraction": (
         "extraction",
@@ -490,10 +488,8 @@ def test_keys_of_audits_are_those_of_the_code() -> None:
     check = definitions["linkage"]["properties"]["checks"]["items"]["properties"]
     assert names_of(Check) | {"holds"} == set(check)
     of_all = definitions["all"]["properties"]
-    assert names_of(AuditSize) == set(of_all["sizes"]["properties"])
     assert names_of(LeftOut) == set(of_all["left_out"]["items"]["properties"])
     assert set(Estimate._fields) == keys("audit-1", "estimate")
-    assert of_all["size"]["enum"] == list(SIZES)
 
 
 def test_keys_of_a_frontier_are_those_of_the_code() -> None:
