@@ -528,9 +528,7 @@ def _roc_lines(report: AttackReport) -> Iterator[RocLine]:
             yield RocLine(name, curve)
             continue
         result = results[attack]
-        # The success of an attack through a surrogate is not an area.
-        if not attack.startswith("membership_surrogate"):
-            name = f"{name}, AUC {result.main.value:.2f}"
+        name = f"{name}, AUC {result.main.value:.2f}"
         others = result.figures.get("others", np.nan)
         yield RocLine(name, curve, int(others) if np.isfinite(others) and others > 0 else None)
 

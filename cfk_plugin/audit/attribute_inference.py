@@ -5,11 +5,12 @@ table.
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,14 +21,12 @@ from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, mean
 from cfk_plugin.audit.setting import AuditRows
 from cfk_plugin.audit.targets import (
     Answers,
-    AuditRun,
-    Checkpoints,
     Found,
-    Job,
     Sample,
     Target,
     TrainedTarget,
     check_sample,
+    report_on,
 )
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.encoded_table import whole_number
@@ -36,7 +35,6 @@ from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, did_you_mean
-from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.intervals import clustered_share, difference
 
 Mask = NDArray[np.bool_]
@@ -507,9 +505,6 @@ def attribute_inference(
     tolerance: float = 0.05,
     private: Sequence[str] | None = None,
     seed: int = 0,
-    n_jobs: int = 1,
-    kept: Checkpoints | None = None,
-    progress: Progress | None = None,
 ) -> AttackReport:
     """Attack private attributes of people in the training table through answers that fit their
     quasi-identifiers.
@@ -540,8 +535,7 @@ def attribute_inference(
         released bin, range or set is a guess of all of it, and right about everybody inside.
     private : sequence of str, optional
         Attributes to guess. Default: all other features.
-    seed, n_jobs, kept, progress
-        As in `membership`; there is only one piece.
+    seed : int
 
     Returns
     -------
@@ -552,12 +546,9 @@ def attribute_inference(
         quasi-identifiers that answers give, as people who fit the same one get the same guess; see
         `clustered_share`.
     """
-    audit = AuditRun(owner, seed, n_jobs, kept, progress, 1)
+    started = time.perf_counter()
     setup = _checked(sample, quasi_identifiers, n_train, queries, tolerance, private, seed)
-    key = (
-        f"attribute inference through linkage: {owner.name}, {setup}, sample {sample.fingerprint()}"
-    )
-    (found,) = audit.run([Job(key, partial(attack, owner, sample, setup))])
+    found = attack(owner, sample, setup)
     settings: dict[str, str | int | float | bool] = {
         "n_train": setup.n_train,
         "queries": queries,
@@ -566,7 +557,7 @@ def attribute_inference(
         "quasi_identifiers": ", ".join(setup.quasi_identifiers),
         "private": ", ".join(setup.private),
     }
-    return audit.report("attribute_inference", results(found, setup), settings)
+    return report_on(owner, "attribute_inference", results(found, setup), settings, started=started)
 
 
 def _checked(
@@ -580,6 +571,7 @@ def _checked(
 ) -> Setup:
     """Refuse settings that are out of range; columns come in the table's order."""
     check_sample(sample)
+    whole_number("seed", seed, 0)
     features, n = list(sample.X.columns), len(sample)
     if isinstance(quasi_identifiers, str) or isinstance(private, str):
         raise InputError("quasi_identifiers and private are lists of columns, not one name")

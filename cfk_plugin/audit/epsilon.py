@@ -5,13 +5,12 @@ it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-import joblib
 import numpy as np
 import pandas as pd
 
@@ -144,20 +143,6 @@ Fit = Callable[..., Any]
 A parameter ``random_state``, if any, gets another whole number in every run.
 """
 
-Backend = Literal["auto", "processes", "threads"]
-"""Where parallel runs are made.
-
-Processes would each copy a generator that a function carries, and runs that draw the same numbers
-look like a leak. So "auto" uses processes only for functions with a parameter ``random_state``, and
-threads for others; "processes" is for functions that draw from the operating system."""
-
-
-def check_jobs(n_jobs: int, backend: Backend) -> None:
-    if not isinstance(n_jobs, int) or n_jobs == 0:
-        raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
-    if backend not in get_args(Backend):
-        raise InputError(f"backend must be one of {', '.join(get_args(Backend))}")
-
 
 def measure(
     fit: Fit,
@@ -165,30 +150,18 @@ def measure(
     worlds: Worlds,
     runs: int,
     *,
-    n_jobs: int = 1,
-    backend: Backend = "auto",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[list[Floats], list[Floats]]:
-    total, seeded = 2 * runs, takes_seed(fit)
-    seeds = (
-        np.random.SeedSequence(seed).generate_state(total, np.uint32).tolist()
-        if seeded
-        else [None] * total
-    )
-    tasks = (
-        (fit, statistic, (worlds.inside, worlds.outside)[at % 2], own)
-        for at, own in enumerate(seeds)
-    )
-    done: Iterable[Floats] = (_once(*task) for task in tasks)
-    if n_jobs != 1:
-        where = _where(backend, fit, statistic)
-        # Without max_nbytes=None, joblib would pass large tables on by way of the disk.
-        pool = joblib.Parallel(n_jobs, backend=where, return_as="generator", max_nbytes=None)
-        done = pool(joblib.delayed(_once)(*task) for task in tasks)
+    """Run a function in both worlds in turn; return its statistics inside and outside."""
+    total = 2 * runs
+    seeds: list[int | None] = [None] * total
+    if takes_seed(fit):
+        seeds = np.random.SeedSequence(seed).generate_state(total, np.uint32).tolist()
     found: list[Floats] = []
-    for vector in done:
-        found.append(vector)
+    for at, own_seed in enumerate(seeds):
+        table = worlds.outside if at % 2 else worlds.inside
+        found.append(statistic(run(fit, table, own_seed)))
         if progress is not None:
             progress(len(found), total)
     return found[::2], found[1::2]
@@ -206,26 +179,6 @@ def takes_seed(fit: Fit) -> bool:
         return "random_state" in inspect.signature(fit).parameters
     except (TypeError, ValueError):
         return False
-
-
-def _once(
-    fit: Fit, statistic: Callable[[Any], Floats], table: pd.DataFrame, seed: int | None
-) -> Floats:
-    return statistic(run(fit, table, seed))
-
-
-def _where(backend: Backend, fit: Fit, statistic: Callable[[Any], Floats]) -> str:
-    """Return joblib's backend: processes if that was asked for or is sure to be right."""
-    if backend == "threads" or (backend == "auto" and not takes_seed(fit)):
-        return "threading"
-    import cloudpickle
-
-    try:
-        with quiet("the function cannot be pickled ({})", InputError):
-            cloudpickle.dumps((fit, statistic))
-    except InputError:
-        return "threading"
-    return "loky"
 
 
 SCHEMA_VERSION = 1
@@ -358,8 +311,6 @@ def canary_audit(
     schema: Schema | None = None,
     relation: Relation = "add-remove",
     confidence: float = 0.95,
-    n_jobs: int = 1,
-    backend: Backend = "auto",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> EpsilonAudit:
@@ -393,9 +344,6 @@ def canary_audit(
         Which tables are neighbors; see `replace_one`.
     confidence : float
         Of the bound.
-    n_jobs, backend
-        Runs at the same time (-1: on all cores), and where; see `Backend`. What cannot be pickled
-        runs in threads.
     seed : int
         For ``random_state``, and for the choice of the person whom the canary replaces.
     progress : callable, optional
@@ -410,7 +358,6 @@ def canary_audit(
     """
     check_claim(claimed, delta, confidence)
     whole_number("seed", seed, 0)
-    check_jobs(n_jobs, backend)
     whole_number("runs", runs, FEWEST)
     worlds = neighbours(table, canary, schema, relation, seed)
     statistic = partial(
@@ -418,9 +365,7 @@ def canary_audit(
         score,
         None if score else Agreement(table, fitting(table, canary, schema), schema),
     )
-    inside, outside = measure(
-        fit, statistic, worlds, runs, n_jobs=n_jobs, backend=backend, seed=seed, progress=progress
-    )
+    inside, outside = measure(fit, statistic, worlds, runs, seed=seed, progress=progress)
     bound = epsilon_from_vectors(inside, outside, delta, confidence)
     tpr, fpr = bound.tpr, bound.fpr
     right, of = round(tpr.value * tpr.n) + fpr.n - round(fpr.value * fpr.n), tpr.n + fpr.n

@@ -5,26 +5,22 @@ outcomes alone.
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 from sklearn.base import BaseEstimator, TransformerMixin
-from threadpoolctl import ThreadpoolController
 
 from cfk_plugin.audit.result import AttackReport, AuditResult, Rate, rate
 from cfk_plugin.audit.targets import (
-    AuditRun,
-    Checkpoints,
     Floats,
     Found,
-    Job,
     KnownArchitecture,
     Mask,
     Rows,
@@ -32,38 +28,24 @@ from cfk_plugin.audit.targets import (
     Target,
     TrainedTarget,
     check_sample,
+    report_on,
 )
+from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.values import conform, is_numeric, to_numbers
 from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
-from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.intervals import bootstrap
-
-if TYPE_CHECKING:
-    from sklearn.neural_network import MLPClassifier
-
 
 T = TypeVar("T")
 
 
 def called(what: str, call: Callable[[], T]) -> T:
-    """Call without warnings and with one thread: matrices are small here, and pieces run in
-    parallel.
-    """
+    """Call without warnings, and without the text of foreign errors."""
     failed = f"{what} failed ({{}}); try it on the table without an attack"
-    with (
-        quiet(failed, ModelError, let=CFKError),
-        _threads().limit(limits=1),
-        warnings.catch_warnings(),
-    ):
+    with quiet(failed, ModelError, let=CFKError), warnings.catch_warnings():
         # of single trainings among many: not converged, an unknown category
         warnings.simplefilter("ignore")
         return call()
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()  # inspects every loaded library, so it is made once
 
 
 class RowsAsNumbers(TransformerMixin, BaseEstimator):
@@ -122,14 +104,11 @@ class Network:
     epochs: int = 100
 
     def __call__(self, seed: int) -> Any:
+        from sklearn.neural_network import MLPClassifier
         from sklearn.pipeline import make_pipeline
 
-        return make_pipeline(RowsAsNumbers(), self.classifier(seed))
-
-    def classifier(self, seed: int) -> MLPClassifier:
-        from sklearn.neural_network import MLPClassifier
-
-        return MLPClassifier(self.layers, max_iter=self.epochs, random_state=seed)
+        network = MLPClassifier(self.layers, max_iter=self.epochs, random_state=seed)
+        return make_pipeline(RowsAsNumbers(), network)
 
 
 def architectures(
@@ -142,17 +121,6 @@ def architectures(
         known = owner.architecture
     found = {} if known is None else {"known": known}
     return found | {"unknown": unknown or _another(known)}
-
-
-def describe(architecture: Architecture) -> str:
-    """Name an architecture with all its settings, for keys of kept results."""
-    model = architecture(0)
-    settings: Mapping[str, Any] = model.get_params() if hasattr(model, "get_params") else {}
-    plain = (str, int, float, tuple, type(None))
-    said = [
-        f"{name}={value!r}" for name, value in sorted(settings.items()) if isinstance(value, plain)
-    ]
-    return ";".join([type(model).__qualname__, *said])
 
 
 def name_of(architecture: Architecture) -> str:
@@ -365,14 +333,6 @@ class ExtractionTask:
     held_out: int
     seed: int
 
-    def key(self, at: int) -> str:
-        """Name everything a draw depends on, as the key of its kept result."""
-        kinds = "|".join(
-            f"{kind}={describe(architecture)}" for kind, architecture in self.kinds.items()
-        )
-        settings = f"{self.sizes}:{self.held_out}:{self.seed}:{at}"
-        return f"extraction:{self.owner.name}:{self.sample.fingerprint()}:{settings}:{kinds}"
-
     def draw(self, at: int) -> Found:
         """Draw queries, ask, train all surrogates; return the held-out people's outcomes, plain and
         `matched`.
@@ -439,9 +399,6 @@ def extraction(
     repeats: int = 3,
     held_out: int = 2000,
     seed: int = 0,
-    n_jobs: int = 1,
-    kept: Checkpoints | None = None,
-    progress: Progress | None = None,
 ) -> AttackReport:
     """Copy a model from its outcomes and counterfactuals, and measure what the counterfactuals add.
 
@@ -465,8 +422,7 @@ def extraction(
     held_out : int
         Most people on whom agreement is measured, different in each draw: neither trained on nor
         asked about.
-    seed, n_jobs, kept, progress
-        As in `membership`.
+    seed : int
 
     Returns
     -------
@@ -476,14 +432,15 @@ def extraction(
         alone; `control`: with further queries, None if there are not enough people. Intervals cover
         people and draws.
     """
-    audit = AuditRun(owner, seed, n_jobs, kept, progress, repeats)
+    started = time.perf_counter()
+    whole_number("seed", seed, 0)
     if repeats < 1 or held_out < 1:
         raise InputError("repeats and held_out must be at least 1")
     sets = draw_sets(sample, seed)
     sizes, left_out = sizes_that_fit(queries, len(everybody(sets[1:])))
     kinds = architectures(owner, known, unknown)
     task = ExtractionTask(owner, sample, sets, sizes, kinds, held_out, seed)
-    draws = audit.run([Job(task.key(at), partial(task.draw, at)) for at in range(repeats)])
+    draws = [task.draw(at) for at in range(repeats)]
     settings: dict[str, str | int | float | bool] = {
         "people": len(sample),
         "trained_on": len(sets[0].members),
@@ -495,7 +452,7 @@ def extraction(
         **{kind: name_of(architecture) for kind, architecture in kinds.items()},
     }
     results = [_result(kind, size, draws, sample.y, seed) for kind in kinds for size in sizes]
-    return audit.report("extraction", results, settings)
+    return report_on(owner, "extraction", results, settings, started=started)
 
 
 def sizes_that_fit(queries: Sequence[int], people: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -7,15 +7,14 @@ and answers to others. People who got the undesired one are attacked by the answ
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cfk_plugin.audit.epsilon_bounds import (
     Relation,
@@ -31,16 +30,11 @@ from cfk_plugin.audit.result import (
     Rate,
     mean,
     measure_roc,
-    rate,
 )
-from cfk_plugin.audit.scenario import plain_values
 from cfk_plugin.audit.targets import (
     Answers,
-    AuditRun,
-    Checkpoints,
     Floats,
     Found,
-    Job,
     Mask,
     Publishing,
     Rows,
@@ -49,11 +43,13 @@ from cfk_plugin.audit.targets import (
     TrainedTarget,
     check_sample,
     plain,
+    report_on,
 )
 from cfk_plugin.data.encoded_table import whole_number
+from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import InputError, did_you_mean
-from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.release.results import GeneralizedCounterfactual
 
 Direction = Literal["larger", "smaller"]
 """Which distance means a member. "larger": training pushes the boundary away from people trained
@@ -291,6 +287,13 @@ def _published_values(service: TrainedTarget) -> pd.DataFrame:
     if published is None:
         return pd.DataFrame()
     return pd.DataFrame([plain_values(entry) for entry in published.generalized])
+
+
+def plain_values(entry: GeneralizedCounterfactual) -> dict[str, Any]:
+    """Return the released private values of an answer, without those that are bins."""
+    return {
+        name: value for name, value in entry.released.items() if not isinstance(value, Interval)
+    }
 
 
 def _answered_values(answers: Answers | None) -> pd.DataFrame:
@@ -561,115 +564,6 @@ def _unanswered(seen: AttackView, members: int, shadows: bool) -> dict[str, floa
     return figures
 
 
-Draw = Callable[[int, np.random.Generator], Sample]
-"""Draws people from the population."""
-
-Adversary = Callable[[pd.DataFrame, Answers], bool]
-"""From a person (a table of one row) and the answer to them to whether the person is a member.
-
-It may have drawn people and trained services before, but has seen neither the owner's table nor the
-service."""
-
-_TRIES = 1000
-
-
-def play(
-    owner: Target,
-    draw: Draw,
-    adversary: Adversary,
-    *,
-    n_train: int,
-    rounds: int = 100,
-    seed: int = 0,
-) -> Rate:
-    """Play the recourse-based game of membership and return how often the adversary is right.
-
-    In every round the owner draws a table of `n_train`, trains, and flips a coin. On heads a person
-    is drawn from those in the population to whom the model gives the undesired outcome, on tails
-    from those in the table. The adversary gets person and counterfactual, and says whether the
-    person is in the table. `membership` instead asks about all such people of one training, without
-    the variation between trainings. `draw` makes people of the population from a number and a
-    generator, as ``HypercubePopulation(d).draw`` does. The interval is Clopper-Pearson's over
-    rounds. Source: Pawelczyk, Lakkaraju, Neel (2023), definition 1.
-    """
-    whole_number("seed", seed, 0)
-    whole_number("n_train", n_train, 1)
-    whole_number("rounds", rounds, 1)
-    right = []
-    for number in range(rounds):
-        random = np.random.default_rng([seed, number])
-        table = draw(n_train, random)
-        service = owner.train(table, int(random.integers(2**31)))
-        member = bool(random.random() < 0.5)
-        person = (
-            _refused(service, table, random) if member else _refused_outsider(service, draw, random)
-        )
-        right.append(bool(adversary(person, service.explain(person))) == member)
-    return rate(right, seed)
-
-
-def _refused(service: TrainedTarget, people: Sample, random: np.random.Generator) -> pd.DataFrame:
-    undesired = np.flatnonzero(~service.desired(people.X))
-    if not len(undesired):
-        raise InputError(
-            "the model gives everybody in the table the desired outcome; the game has nobody to ask"
-            " about"
-        )
-    return people.take(random.choice(undesired, 1)).X
-
-
-def _refused_outsider(
-    service: TrainedTarget, draw: Draw, random: np.random.Generator
-) -> pd.DataFrame:
-    """Draw until somebody gets the undesired outcome, which samples the conditional
-    distribution.
-    """
-    for _ in range(_TRIES):
-        person = draw(1, random).X
-        if not service.desired(person)[0]:
-            return person
-    raise InputError(
-        f"the model gives {_TRIES} people of the population the desired outcome; the game has"
-        " nobody to ask about"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class HypercubePopulation:
-    """People of two kinds, equally frequent, each a Gaussian cloud of unit variance around a vertex
-    of a hypercube.
-
-    The kind is the true outcome. Source: Pawelczyk, Lakkaraju, Neel (2023), section 6.1, which
-    leaves the size of the cube open. A model that knows both vertices is right with probability
-    Phi(separation / 2): 0.9987 at 6.
-
-    >>> HypercubePopulation(d=50).draw(100)
-    Sample(100 people, 50 features)
-    """
-
-    d: int  # features, at least 2
-    separation: float = 6.0  # distance between the two vertices, which sets the size of the cube
-    seed: int = 0  # for the choice of the vertices
-    centres: NDArray[np.float64] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        whole_number("d", self.d, 2)
-        if not 0 < self.separation < np.inf:
-            raise InputError("separation must be a positive number")
-        corners = np.random.default_rng([self.seed, self.d]).integers(0, 2, (2, self.d)) - 0.5
-        if (corners[0] == corners[1]).all():
-            corners[1, 0] = -corners[0, 0]
-        side = self.separation / np.sqrt((corners[0] != corners[1]).sum())
-        object.__setattr__(self, "centres", corners * side)
-
-    def draw(self, n: int, seed: int | np.random.Generator = 0) -> Sample:
-        random = np.random.default_rng(seed)
-        kind = random.random(n) < 0.5
-        X = random.standard_normal((n, self.d))
-        X += self.centres[kind.astype(np.int64)]
-        return Sample(pd.DataFrame(X, columns=[f"x{j}" for j in range(self.d)], copy=False), kind)
-
-
 def membership(
     owner: Target,
     sample: Sample,
@@ -684,9 +578,6 @@ def membership(
     delta: float = 0.0,
     relation: Relation = "add-remove",
     seed: int = 0,
-    n_jobs: int = 1,
-    kept: Checkpoints | None = None,
-    progress: Progress | None = None,
 ) -> AttackReport:
     """Attack a service by asking who is in its training table.
 
@@ -723,13 +614,6 @@ def membership(
     relation : {"add-remove", "replace-one"}
         The claim's neighboring tables. The attack replaces a person, so "add-remove" counts twice.
     seed : int
-    n_jobs : int
-        Trainings at the same time; -1 on all cores.
-    kept : Kept, optional
-        Where results of trainings are kept. Owners in one folder are told apart only by their
-        names.
-    progress : callable, optional
-        Called with (done, total) pieces.
 
     Returns
     -------
@@ -743,39 +627,22 @@ def membership(
         choose_attacks(attacks),
         None if epsilon is None else replace_one(epsilon, delta, relation),
     )
+    whole_number("seed", seed, 0)
     whole_number("n_shadows", n_shadows, 2)
     whole_number("attacked", attacked, 1)
     if direction not in ("larger", "smaller"):
         raise InputError('direction must be "larger" or "smaller"')
     n_shadows = n_shadows if any(attack.shadows for attack in chosen.values()) else 0
-    audit = AuditRun(owner, seed, n_jobs, kept, progress, 1 + n_shadows)
+    started = time.perf_counter()
     parts = SampleParts.cut(sample, n_train, seed)
     name, measured = choose_distance(distance, parts.pool.X)
     asked = measured if any(attack.explains for attack in chosen.values()) else None
     reads = any(attack.reads is not None for attack in chosen.values())
-    data = "" if kept is None else sample.fingerprint()
-    key = (
-        f"membership {owner.name} {data} {len(parts.table)} {name if asked else None} {seed}"
-        f" {attacked}"
-    )
-    (target,) = audit.run(
-        [
-            Job(
-                f"{key} target {reads}",
-                partial(ask_target, owner, parts, attacked, asked, reads, seed),
-            )
-        ]
-    )
+    target = ask_target(owner, parts, attacked, asked, reads, seed)
     queries = together(parts, target["members"], target["others"]).X
-    shadows = audit.run(
-        [
-            Job(
-                f"{key} shadow {shadow}",
-                partial(ask_shadow, owner, parts, queries, asked, shadow, seed),
-            )
-            for shadow in range(n_shadows)
-        ]
-    )
+    shadows = [
+        ask_shadow(owner, parts, queries, asked, shadow, seed) for shadow in range(n_shadows)
+    ]
     seen = seen_by_attacker(parts, target, shadows, direction, seed)
     shared = shared_figures(target, n_shadows, allowed)
     found = {attack: measure(attack, of, seen, shared) for attack, of in chosen.items()}
@@ -794,4 +661,5 @@ def membership(
     if epsilon is not None:
         settings |= {"epsilon": epsilon, "delta": delta, "relation": relation}
     curves |= {attack: curve for attack, (_, curve) in found.items()}
-    return audit.report("membership", (result for result, _ in found.values()), settings, curves)
+    results = [result for result, _ in found.values()]
+    return report_on(owner, "membership", results, settings, started=started, curves=curves)

@@ -227,8 +227,6 @@ class Check(Figures):
 
 _PROMISED = {
     "linkage/k_min": "k",
-    "inversion_own/k_effective_min": "k_effective",
-    "inversion_own/everyone_k_effective_min": "k_effective",
     "model_filter/k_consistent_min": "k_consistent",
 }
 """Figure to the count of people, promised by some policies, that it measures."""
@@ -410,19 +408,12 @@ class AttackReport(_Results):
         return content
 
     def _contents(self) -> ReportContents:
-        # A run can hold one report of each kind, and one of the same kind through a copy of the
-        # model.
-        through_copy = f"{self.kind}_surrogate"
-        copied = bool(self.results) and all(
-            result.attack.startswith(through_copy) for result in self.results
-        )
-        place = through_copy if copied else self.kind
         tags = {"cfk.audit": self.kind, "cfk.audit.subject": self.subject}
         if self.population is not None:
             tags["cfk.population_fingerprint"] = self.population
-        return self._contents_as(
-            place, {f"{place}.{name}": value for name, value in self.settings.items()}, tags
-        )
+        # A run can hold one report of each kind.
+        settings = {f"{self.kind}.{name}": value for name, value in self.settings.items()}
+        return self._contents_as(self.kind, settings, tags)
 
 
 SHOWN = ("balanced_accuracy", "tpr_at_0_1", "tpr_at_0_01", "tpr_at_0_001")

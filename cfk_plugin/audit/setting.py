@@ -16,11 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.audit.result import AuditResult, Rate, rate
 from cfk_plugin.data.encoded_table import require_features, whole_number
-from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.errors import HostOnly, InputError, NotFittedError, refitting, require
+from cfk_plugin.errors import HostOnly, InputError, NotFittedError, require
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
@@ -355,12 +353,8 @@ class Setting(AuditRows):
 
     @cached_property
     def releases(self) -> Releases:
-        return self.releases_of(self.explanations)
-
-    def releases_of(self, explanations: Sequence[Explanation]) -> Releases:
-        """Return what was released for the counterfactuals under attack."""
         shares_values = self.anonymizer.policy_.private_values == "shared"
-        return Releases(list(explanations), self.raw, self.crowd, shares_values=shares_values)
+        return Releases(list(self.explanations), self.raw, self.crowd, shares_values=shares_values)
 
     @cached_property
     def places(self) -> DistinctRecords:
@@ -373,37 +367,6 @@ class Setting(AuditRows):
         are desired.
         """
         return self.places.spread(self.desired(self.places, self.releases))
-
-    @cached_property
-    def survivors(self) -> dict[str, list[Mask]]:
-        """Who inside each region is mapped to it, by way of rerunning the algorithm; filled by
-        inversion.
-        """
-        return {}
-
-    @cached_property
-    def regions(self) -> list[Region | None]:
-        return regions_of(self.anonymizer, self.population.frame)
-
-    @cached_property
-    def is_random(self) -> bool:
-        """Whether the algorithm draws random numbers: known for built-in ones, else tried with
-        other seeds.
-        """
-        if promise_of(self.anonymizer.policy_.guarantee).has_fixed_regions:
-            return False  # regions are fixed, whatever the seed
-        if self.anonymizer.method_ in _RANDOM:
-            return _RANDOM[self.anonymizer.method_]
-        raw = self.raw.take(self.releases.at).reset_index(drop=True)
-        usual = regions_of(self.anonymizer, raw) if len(raw) else []
-        others = (
-            variant(self.anonymizer, seed=simulation_seed(self, -turn)) for turn in range(_SEEDS)
-        )
-        return len(raw) > 0 and any(regions_of(other, raw) != usual for other in others)
-
-    @cached_property
-    def row_labels(self) -> NDArray[Any]:
-        return self.labels(self.population.conform(self.population.frame))
 
     def labels(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the model's labels, block by block."""
@@ -454,17 +417,15 @@ class Setting(AuditRows):
         control: Rate | None = None,
         *,
         baseline: ArrayLike | None = None,
-        n_attempts: int | None = None,
     ) -> AuditResult:
         """Build a result.
 
-        The default baseline is naming anybody in the region; the default number of attempts is one
-        for each release.
+        The default baseline is naming anybody in the region.
         """
         anybody = self.releases.found(self.releases.everybody()) if baseline is None else baseline
         main, base = rate(chance, self.seed), rate(anybody, self.seed)
-        n = len(self.releases) if n_attempts is None else n_attempts
-        return AuditResult(attack, scenario, main, base, control, figures, self.seed, n)
+        n_releases = len(self.releases)
+        return AuditResult(attack, scenario, main, base, control, figures, self.seed, n_releases)
 
     def _sampled(self, frame: pd.DataFrame) -> pd.DataFrame:
         features = frame[list(self.population.schema.features)].reset_index(drop=True)
@@ -472,45 +433,3 @@ class Setting(AuditRows):
             return features
         chosen = np.random.default_rng(self.seed).choice(len(features), self.limit, replace=False)
         return features.take(np.sort(chosen)).reset_index(drop=True)
-
-
-# records mapped at once: the model's answers on their grids are kept until a block is done
-_MAPPED = 2_000
-# what is known of the built-in methods
-_RANDOM = {"grasp": True, "exact": False, "mondrian": False}
-_SEEDS = 3  # tried to see whether an algorithm draws random numbers; some records agree by chance
-_OTHER = 1_000_003  # added to seeds of simulations, so that none is the seed of the release
-
-
-def variant(
-    anonymizer: KAnonymizer, *, seed: int | None = None, policy: PrivacyPolicy | None = None
-) -> KAnonymizer:
-    """Return an anonymizer that differs only in seed or policy, fitted in the same way."""
-    # Not through the constructor, so that all other arguments stay, also those of later versions.
-    other = object.__new__(type(anonymizer))
-    vars(other).update(vars(anonymizer))
-    if seed is not None:
-        other.seed = seed
-    if policy is not None:
-        other.policy = policy
-    with refitting():
-        return other.fit(
-            anonymizer.population_,
-            anonymizer.model_,
-            anonymizer.goal_.desired,
-            later=anonymizer.later_,
-        )
-
-
-def regions_of(anonymizer: KAnonymizer, records: pd.DataFrame) -> list[Region | None]:
-    """Return the region that the algorithm gives each record, or None; nothing is released or
-    recorded.
-    """
-    found: list[Region | None] = []
-    for start in range(0, len(records), _MAPPED):
-        found += anonymizer.regions_of(records.iloc[start : start + _MAPPED].reset_index(drop=True))
-    return found
-
-
-def simulation_seed(setting: Setting, turn: int) -> int:
-    return int(np.random.default_rng([setting.seed, _OTHER, turn + _SEEDS]).integers(1, 2**31 - 1))

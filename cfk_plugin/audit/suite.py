@@ -1,4 +1,4 @@
-"""All audits of trained models together, at one of three sizes."""
+"""All audits of trained models together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,20 +16,13 @@ from cfk_plugin.audit.linkage import run_linkage_audit
 from cfk_plugin.audit.membership import SampleParts, membership
 from cfk_plugin.audit.result import ALARMS, AttackReport, AuditReport, detectable_auc
 from cfk_plugin.audit.setting import Setting
-from cfk_plugin.audit.surrogate import (
-    attribute_inference_through_surrogate,
-    membership_through_surrogate,
-    values_of,
-)
 from cfk_plugin.audit.targets import (
     DESIRED,
-    Checkpoints,
     ExplainerFactory,
     ProtectedOwner,
     Sample,
     Target,
     adapted,
-    check_n_jobs,
     check_sample,
     fitted,
 )
@@ -40,62 +33,34 @@ from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.anonymizer import KAnonymizer
 
 Report = AttackReport | AuditReport
-SizeName = Literal["small", "medium", "large"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditSize:
-    """How much every audit runs: fixed numbers, whatever the table, the model and the machine."""
+# How much every audit runs, whatever the table, the model and the machine.
+TRAINED_ON = 2_000
+"""Most people that a model is trained on."""
 
-    trained_on: int  # most people that a model is trained on
-    shadow_models: int  # models of the membership attacker
-    # most members, and most others, whose membership or attribute is guessed; people to pose as
-    attacked: int
-    queries: tuple[int, ...]  # of extraction, one result each; attacks through a copy ask the last
-    repetitions: int  # draws of the queries of extraction
-    explanations: int  # most explanations for linkage, and for attribute inference
-    trilaterated: int  # most published entries whose owner is sought by steering
+SHADOW_MODELS = 8
+"""Models of the membership attacker."""
 
+ATTACKED = 300
+"""Most members, and most others, whose membership is guessed."""
 
-SIZES: Mapping[SizeName, AuditSize] = {
-    "small": AuditSize(
-        trained_on=500,
-        shadow_models=2,
-        attacked=100,
-        queries=(100,),
-        repetitions=1,
-        explanations=50,
-        trilaterated=5,
-    ),
-    "medium": AuditSize(
-        trained_on=2_000,
-        shadow_models=8,
-        attacked=300,
-        queries=(100, 500),
-        repetitions=3,
-        explanations=200,
-        trilaterated=10,
-    ),
-    "large": AuditSize(
-        trained_on=5_000,
-        shadow_models=16,
-        attacked=1_000,
-        queries=(100, 500, 2_000),
-        repetitions=5,
-        explanations=500,
-        trilaterated=20,
-    ),
-}
-"""The three sizes. The page "Audits" says what each of them took on known tables."""
+QUERIES = (100, 500)
+"""Numbers of queries of extraction, with one result each."""
+
+REPETITIONS = 3
+"""Draws of the queries of extraction."""
+
+EXPLANATIONS = 200
+"""Most explanations for linkage, and for attribute inference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Scope:
-    """What audits need besides owner, people and size."""
+    """What audits need besides owner and people."""
 
     quasi_identifiers: tuple[str, ...]  # what an attacker knows of everybody
     explainer: ExplainerFactory  # finds raw counterfactuals where an owner has no explainer
-    attribute: str | None = None  # the private one that is guessed through a copy of the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -104,14 +69,13 @@ class AuditTask:
 
     owner: Target
     sample: Sample
-    size: AuditSize
     scope: Scope
     seed: int = 0
 
     @property
     def n_train(self) -> int:
         """Number of people that a model is trained on: at most 3 of 10 of the sample."""
-        return min(self.size.trained_on, 3 * len(self.sample) // 10)
+        return min(TRAINED_ON, 3 * len(self.sample) // 10)
 
     @property
     def crowd(self) -> Sample:
@@ -120,7 +84,7 @@ class AuditTask:
         They are drawn, because a table may be sorted by outcome.
         """
         n_people = len(self.sample)
-        n_crowd = 8 * self.size.trained_on
+        n_crowd = 8 * TRAINED_ON
         if n_people <= n_crowd:
             return self.sample
         drawn = np.random.default_rng([self.seed, 5]).choice(n_people, n_crowd, replace=False)
@@ -131,7 +95,7 @@ class AuditTask:
         """Number of members with the desired outcome under attack by `membership`, if the model is
         right about them.
         """
-        return min(self.size.attacked, round(self.n_train * (1 - self._share_undesired)))
+        return min(ATTACKED, round(self.n_train * (1 - self._share_undesired)))
 
     @property
     def n_explanations(self) -> int:
@@ -140,7 +104,7 @@ class AuditTask:
         Half of the people whom the model is not trained on ask, if their outcome is undesired.
         """
         n_asking = (len(self.sample) - self.n_train) / 2
-        return min(self.size.explanations, round(n_asking * self._share_undesired))
+        return min(EXPLANATIONS, round(n_asking * self._share_undesired))
 
     @property
     def _share_undesired(self) -> float:
@@ -166,9 +130,7 @@ class Audit(ABC):
         """Return a sentence on what the audit can show with the people it has."""
 
     @abstractmethod
-    def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
-    ) -> Report:
+    def run(self, task: AuditTask) -> Report:
         """Attack the owner of the task."""
 
 
@@ -182,12 +144,8 @@ class LinkageSplit:
 
 
 class LinkageAudit(Audit):
-    """The linkage attacks that take seconds, and steering.
+    """Who is behind an explanation, for an owner who gives out regions."""
 
-    The other ones rerun the algorithm for everybody; `cfk audit linkage` runs them.
-    """
-
-    attacks = ("linkage", "model_filter", "steering", "homogeneity", "uniqueness")
     requirement = "it attacks regions of k people, and this owner gives out none"
 
     def is_applicable(self, task: AuditTask) -> bool:
@@ -203,16 +161,9 @@ class LinkageAudit(Audit):
         if n > 0:
             undetected = 1 - 0.05 ** (1 / n)  # exact 95 % limit of a rate, after no success in n
         told = f"no success in {n} explanations leaves up to {100 * undetected:.1f} % open"
-        return told + _shortage(n, task.size.explanations, "explanations")
+        return told + _shortage(n, EXPLANATIONS, "explanations")
 
-    def run(
-        self,
-        task: AuditTask,
-        *,
-        n_jobs: int,  # noqa: ARG002 - one training, in this process
-        kept: Checkpoints | None,  # noqa: ARG002 - takes seconds, so nothing is kept
-        progress: Progress | None,
-    ) -> Report:
+    def run(self, task: AuditTask) -> Report:
         """Train once, let people outside of the table ask, and link the answers to the table."""
         owner = task.owner
         if not isinstance(owner, ProtectedOwner):
@@ -220,7 +171,7 @@ class LinkageAudit(Audit):
         split = self._split(task)
         model = fitted(owner.model, split.training, task.seed)
         is_desired = model.predict(split.asking.X) == DESIRED
-        queries = split.asking.X[~is_desired].head(task.size.explanations).reset_index(drop=True)
+        queries = split.asking.X[~is_desired].head(EXPLANATIONS).reset_index(drop=True)
         schema = owner.schema_of(split.training)
         explainer = adapted(
             task.scope.explainer, split.training, model, task.seed, tuple(schema.features)
@@ -237,15 +188,9 @@ class LinkageAudit(Audit):
             queries=factuals,
             holdout=split.holdout.X,
             seed=task.seed,
-            limit=task.size.explanations,
+            limit=EXPLANATIONS,
         )
-        return run_linkage_audit(
-            setting,
-            self.attacks,
-            posed=task.size.attacked,
-            trilaterated=task.size.trilaterated,
-            progress=progress,
-        )
+        return run_linkage_audit(setting)
 
     def _split(self, task: AuditTask) -> LinkageSplit:
         """Draw the training table; half of the other people ask, the rest are the control."""
@@ -271,21 +216,16 @@ class AttributeInferenceAudit(Audit):
     def describe_power(self, task: AuditTask) -> str:
         n = task.n_explanations
         told = f"sees an advantage of {100 * half_width(n):.0f} points or more ({n} explanations)"
-        return told + _shortage(n, task.size.explanations, "explanations")
+        return told + _shortage(n, EXPLANATIONS, "explanations")
 
-    def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
-    ) -> Report:
+    def run(self, task: AuditTask) -> Report:
         return attribute_inference(
             task.owner,
             task.sample,
             quasi_identifiers=task.scope.quasi_identifiers,
             n_train=task.n_train,
-            queries=task.size.explanations,
+            queries=EXPLANATIONS,
             seed=task.seed,
-            n_jobs=n_jobs,
-            kept=kept,
-            progress=progress,
         )
 
 
@@ -303,21 +243,16 @@ class MembershipAudit(Audit):
         unseen_rates = [f"{rate:g}" for rate in ALARMS if n < 1 / rate]
         if unseen_rates:
             told += f"; nothing at a false positive rate of {' or '.join(unseen_rates)}"
-        return told + _shortage(n, task.size.attacked, "members")
+        return told + _shortage(n, ATTACKED, "members")
 
-    def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
-    ) -> Report:
+    def run(self, task: AuditTask) -> Report:
         return membership(
             task.owner,
             task.sample,
             n_train=task.n_train,
-            n_shadows=task.size.shadow_models,
-            attacked=task.size.attacked,
+            n_shadows=SHADOW_MODELS,
+            attacked=ATTACKED,
             seed=task.seed,
-            n_jobs=n_jobs,
-            kept=kept,
-            progress=progress,
         )
 
 
@@ -327,7 +262,7 @@ class ExtractionAudit(Audit):
     def check_sizes(self, task: AuditTask) -> None:
         sets = draw_sets(task.crowd, task.seed)
         _check_training_table(task.owner, task.crowd.take(sets[0].members))
-        sizes_that_fit(task.size.queries, _n_known(sets))
+        sizes_that_fit(QUERIES, _n_known(sets))
 
     def describe_power(self, task: AuditTask) -> str:
         sets = draw_sets(task.crowd, task.seed)
@@ -335,91 +270,19 @@ class ExtractionAudit(Audit):
         gain = 100 * half_width(n_held_out)
         told = f"sees a gain of {gain:.1f} points or more ({n_held_out} people held out)"
         n_known = _n_known(sets)
-        _, too_many = sizes_that_fit(task.size.queries, n_known)
+        _, too_many = sizes_that_fit(QUERIES, n_known)
         if too_many:
             numbers = " and ".join(f"{n:,}" for n in too_many)
             told += f"; without {numbers} queries, as the attacker has {n_known} people"
         return told
 
-    def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
-    ) -> Report:
+    def run(self, task: AuditTask) -> Report:
         return extraction(
             task.owner,
             task.crowd,
-            queries=task.size.queries,
-            repeats=task.size.repetitions,
+            queries=QUERIES,
+            repeats=REPETITIONS,
             seed=task.seed,
-            n_jobs=n_jobs,
-            kept=kept,
-            progress=progress,
-        )
-
-
-class SurrogateAudit(Audit):
-    """An attack that asks a copy of the model."""
-
-    def check_sizes(self, task: AuditTask) -> None:
-        for halves in draw_sets(task.crowd, task.seed):
-            _check_training_table(task.owner, task.crowd.take(halves.members))
-
-    def describe_power(self, task: AuditTask) -> str:
-        sets = draw_sets(task.crowd, task.seed)
-        n_members = min(task.size.attacked, len(sets[0].members))
-        n_people = 2 * n_members
-        n_known = len(everybody(sets[:2]))  # the attacker asks about two of the four sets
-        points = 100 * half_width(n_people)
-        told = f"sees {points:.0f} points above guessing or more ({n_people} people)"
-        told += _shortage(n_members, task.size.attacked, "members")
-        return told + _shortage(n_known, task.size.queries[-1], "queries")
-
-
-class MembershipSurrogateAudit(SurrogateAudit):
-    """Who is in the training table, by asking the copy."""
-
-    def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
-    ) -> Report:
-        return membership_through_surrogate(
-            task.owner,
-            task.crowd,
-            queries=task.size.queries[-1],
-            attacked=task.size.attacked,
-            seed=task.seed,
-            n_jobs=n_jobs,
-            kept=kept,
-            progress=progress,
-        )
-
-
-class AttributeSurrogateAudit(SurrogateAudit):
-    """A private attribute of people in the training table, by asking the copy."""
-
-    requirement = "no attribute is declared sensitive"
-
-    def is_applicable(self, task: AuditTask) -> bool:
-        return task.scope.attribute is not None
-
-    def check_sizes(self, task: AuditTask) -> None:
-        super().check_sizes(task)
-        known = everybody(draw_sets(task.crowd, task.seed)[1:])
-        values_of(task.crowd.X[task.scope.attribute].take(known))
-
-    def run(
-        self, task: AuditTask, *, n_jobs: int, kept: Checkpoints | None, progress: Progress | None
-    ) -> Report:
-        if task.scope.attribute is None:
-            raise InputError(f"attribute_surrogate: {self.requirement}")
-        return attribute_inference_through_surrogate(
-            task.owner,
-            task.crowd,
-            attribute=task.scope.attribute,
-            queries=task.size.queries[-1],
-            attacked=task.size.attacked,
-            seed=task.seed,
-            n_jobs=n_jobs,
-            kept=kept,
-            progress=progress,
         )
 
 
@@ -428,8 +291,6 @@ AUDITS: Mapping[str, Audit] = {
     "attribute_inference": AttributeInferenceAudit(),
     "membership": MembershipAudit(),
     "extraction": ExtractionAudit(),
-    "membership_surrogate": MembershipSurrogateAudit(),
-    "attribute_surrogate": AttributeSurrogateAudit(),
 }
 """The audits by name, in running order."""
 
@@ -455,7 +316,6 @@ class LeftOut:
 class AuditSelection:
     """What `run_audits` runs, and what it leaves out. Host side only: it holds people."""
 
-    size: SizeName
     selected: tuple[SelectedAudit, ...]
     left_out: tuple[LeftOut, ...]
 
@@ -474,7 +334,6 @@ def select_audits(
     sample: Sample,
     scope: Scope,
     *,
-    size: SizeName = "small",
     audits: Sequence[str] = tuple(AUDITS),
     seed: int = 0,
 ) -> AuditSelection:
@@ -490,8 +349,6 @@ def select_audits(
     sample : Sample
         People of one population.
     scope : Scope
-    size : {"small", "medium", "large"}
-        A key of `SIZES`.
     audits : sequence of str
         Names of `AUDITS`, in whose order they run. Default: all.
     seed : int
@@ -508,8 +365,6 @@ def select_audits(
     """
     check_sample(sample)
     whole_number("seed", seed, 0)
-    if size not in SIZES:
-        raise InputError(f"size must be one of {', '.join(get_args(SizeName))}; got {size!r}")
     unknown = [name for name in audits if name not in AUDITS]
     if unknown:
         raise InputError(
@@ -521,7 +376,7 @@ def select_audits(
     selected = []
     left_out = []
     for owner in owners:
-        task = AuditTask(owner=owner, sample=sample, size=SIZES[size], scope=scope, seed=seed)
+        task = AuditTask(owner=owner, sample=sample, scope=scope, seed=seed)
         for name, audit in AUDITS.items():
             if name not in audits:
                 continue
@@ -532,33 +387,32 @@ def select_audits(
                 left_out.append(LeftOut(owner=owner.name, audit=name, reason=reason))
     if not selected:
         raise InputError(f"no audit can be run. {'. '.join(describe_left_out(left_out))}")
-    return AuditSelection(size=size, selected=tuple(selected), left_out=tuple(left_out))
+    return AuditSelection(selected=tuple(selected), left_out=tuple(left_out))
 
 
 def run_audits(
-    selection: AuditSelection,
-    *,
-    n_jobs: int = 1,
-    kept: Checkpoints | None = None,
-    progress: Progress | None = None,
+    selection: AuditSelection, *, progress: Progress | None = None
 ) -> Iterator[FinishedAudit]:
     """Run the selected audits one after the other, and yield each report when it is finished.
 
     Parameters
     ----------
     selection : AuditSelection
-    n_jobs, kept, progress
-        As in `membership`. Results in a folder are found by the names of owners, so use one folder
-        for each set of owners.
+    progress : callable, optional
+        Called with (done, total) audits.
 
     Yields
     ------
     FinishedAudit
     """
-    check_n_jobs(n_jobs)
-    for each in selection.selected:
-        report = AUDITS[each.audit].run(each.task, n_jobs=n_jobs, kept=kept, progress=progress)
-        yield FinishedAudit(owner=each.task.owner.name, audit=each.audit, report=report)
+    n_audits = len(selection.selected)
+    for n_done, chosen in enumerate(selection.selected):
+        if progress is not None:
+            progress(n_done, n_audits)
+        report = AUDITS[chosen.audit].run(chosen.task)
+        yield FinishedAudit(owner=chosen.task.owner.name, audit=chosen.audit, report=report)
+    if progress is not None:
+        progress(n_audits, n_audits)
 
 
 def describe_left_out(left_out: Sequence[LeftOut]) -> list[str]:
@@ -619,7 +473,7 @@ def _n_known(sets: Sets) -> int:
 
 
 def _shortage(n_available: int, n_wanted: int, noun: str) -> str:
-    """Return the end of a sentence: what the size would use; empty if there are enough people."""
+    """Return the end of a sentence: what the audit would use; empty if there are enough people."""
     if n_available >= n_wanted:
         return ""
-    return f"; too few people for the {n_wanted:,} {noun} of this size"
+    return f"; too few people for {n_wanted:,} {noun}"

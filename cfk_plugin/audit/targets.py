@@ -1,19 +1,14 @@
-"""Targets of attacks on models: people with outcomes, and owners who train on them; and how attacks
-are run.
-"""
+"""Targets of attacks on models: people with outcomes, and owners who train on them."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import joblib
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -21,7 +16,7 @@ from numpy.typing import NDArray
 from cfk_plugin._protect import protect
 from cfk_plugin.adapting import CounterfactualBatch
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Kind
-from cfk_plugin.data.encoded_table import select, whole_number
+from cfk_plugin.data.encoded_table import select
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.promises import promise_of
@@ -37,9 +32,8 @@ from cfk_plugin.errors import (
     quiet,
     refitting,
     require,
-    whole_file,
 )
-from cfk_plugin.hookspecs import AdaptContext, Progress
+from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explainer import ProtectedExplainer
@@ -74,22 +68,6 @@ class Sample:
 
     def __repr__(self) -> str:
         return f"Sample({len(self)} people, {self.X.shape[1]} features)"
-
-    def fingerprint(self) -> str:
-        """Return a digest of people, outcomes and column names; a guess of the people can be
-        checked against it.
-        """
-        digest = hashlib.sha256("\x1f".join(map(str, self.X.columns)).encode())
-        if plain(self.X):
-            digest.update(np.ascontiguousarray(self.X.to_numpy(dtype=np.float64)).data)
-        else:
-            for name in self.X.columns:
-                codes = pd.util.hash_pandas_object(
-                    self.X[name].astype(object).astype(str), index=False
-                )
-                digest.update(codes.to_numpy(dtype=np.uint64).data)
-        digest.update(np.ascontiguousarray(self.y).data)
-        return digest.hexdigest()
 
     def take(self, rows: Rows | Mask) -> Sample:
         at = np.arange(len(self))[rows]
@@ -146,8 +124,7 @@ class Target(Protocol):
     answers.
 
     Attacks train again, on other people, to learn what answers look like without somebody: so an
-    owner must be a function of people and seed alone. It must be picklable to run in several
-    processes.
+    owner must be a function of people and seed alone.
     """
 
     @property
@@ -197,16 +174,6 @@ def full_depth_forest(features: pd.DataFrame, trees: int = 50) -> Pipeline:
     from sklearn.ensemble import RandomForestClassifier
 
     return tabular(features, RandomForestClassifier(trees, n_jobs=1))
-
-
-def network(features: pd.DataFrame, width: int = 200, epochs: int = 400) -> Pipeline:
-    """Return an unfitted network of one hidden layer without regularisation, on standardised
-    numbers.
-    """
-    from sklearn.neural_network import MLPClassifier
-    from sklearn.preprocessing import StandardScaler
-
-    return tabular(features, MLPClassifier((width,), alpha=0.0, max_iter=epochs), StandardScaler())
 
 
 def seeded(model: Any, seed: int) -> Any:
@@ -354,10 +321,7 @@ def _one_each(given: int, asked: int) -> str:
 
 
 class ExplainerFactory(Protocol):
-    """Makes an explainer for a trained model.
-
-    It must be picklable for attacks in several processes.
-    """
+    """Makes an explainer for a trained model."""
 
     def __call__(
         self, train: pd.DataFrame, labels: Mask, model: Any, desired: Any, seed: int
@@ -623,114 +587,28 @@ def standard_owners(
 
 
 Found = Mapping[str, NDArray[Any]]
-"""What a piece found: arrays of numbers by name, such as distances, scores, counts; never a row."""
+"""What an attack found: arrays of numbers by name, such as distances or scores; never a row."""
 
 
-class Job(NamedTuple):
-    key: str
-    call: Callable[[], Found]
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """Results of pieces in a folder, one file each.
-
-    They score people, so the folder stays with the data holder.
-    """
-
-    folder: Path
-
-    def get(self, key: str) -> Found | None:
-        path = self._path(key)
-        if not path.exists():
-            return None
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-
-    def put(self, key: str, found: Found) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(self._path(key)) as draft, draft.open("wb") as file:
-            np.savez(file, **{name: np.asarray(array) for name, array in found.items()})  # type: ignore[arg-type]
-
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
-
-
-def check_n_jobs(n_jobs: object) -> None:
-    """Raise `InputError` unless this is a number of trainings that can run together."""
-    if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
-        raise InputError("n_jobs must be a whole number other than 0; -1 takes all cores")
-
-
-class AuditRun:
-    """What all audits of models share: checked settings, pieces that can be resumed, and a
-    report.
-    """
-
-    def __init__(
-        self,
-        owner: Target,
-        seed: int,
-        n_jobs: int,
-        kept: Checkpoints | None,
-        progress: Progress | None,
-        total: int,
-    ) -> None:
-        whole_number("seed", seed, 0)
-        check_n_jobs(n_jobs)
-        self.owner = owner
-        self._started = time.perf_counter()
-        self._n_jobs, self._kept, self._progress = n_jobs, kept, progress or (lambda *_: None)
-        self._done, self._total = 0, total
-
-    def run(self, pieces: Sequence[Job]) -> list[Found]:
-        """Run the pieces that were not kept, and return all results in order."""
-        if len({piece.key for piece in pieces}) != len(pieces):
-            raise InputError("two pieces of a run have the same key")
-        kept, before = self._kept, self._done
-        known = {piece.key: None if kept is None else kept.get(piece.key) for piece in pieces}
-        found = {key: result for key, result in known.items() if result is not None}
-        self._progress(before + len(found), self._total)
-        for key, result in self._run([piece for piece in pieces if piece.key not in found]):
-            if kept is not None:
-                kept.put(key, result)
-            found[key] = result
-            self._progress(before + len(found), self._total)
-        self._done += len(pieces)
-        return [found[piece.key] for piece in pieces]
-
-    def _run(self, pieces: Sequence[Job]) -> Iterable[tuple[str, Found]]:
-        if self._n_jobs == 1 or len(pieces) < 2:
-            return map(_call, pieces)
-        # Large arguments, which are rows, would be passed to processes by way of the disk.
-        parallel = joblib.Parallel(
-            n_jobs=self._n_jobs, return_as="generator_unordered", max_nbytes=None
-        )
-        done: Iterable[tuple[str, Found]] = parallel(
-            joblib.delayed(_call)(piece) for piece in pieces
-        )
-        return done
-
-    def report(
-        self,
-        kind: Kind,
-        results: Iterable[AuditResult],
-        settings: Mapping[str, str | int | float | bool],
-        curves: Mapping[str, Curve] | None = None,
-    ) -> AttackReport:
-        return AttackReport(
-            kind=kind,
-            subject=self.owner.name,
-            results=tuple(results),
-            settings=settings,
-            curves=curves or {},
-            policy=getattr(self.owner, "policy", None),
-            seconds=time.perf_counter() - self._started,
-        )
-
-
-def _call(piece: Job) -> tuple[str, Found]:
-    return piece.key, piece.call()
+def report_on(
+    owner: Target,
+    kind: Kind,
+    results: Iterable[AuditResult],
+    settings: Mapping[str, str | int | float | bool],
+    *,
+    started: float,
+    curves: Mapping[str, Curve] | None = None,
+) -> AttackReport:
+    """Return the report of an attack on an owner that began at a time of `time.perf_counter`."""
+    return AttackReport(
+        kind=kind,
+        subject=owner.name,
+        results=tuple(results),
+        settings=settings,
+        curves=curves or {},
+        policy=getattr(owner, "policy", None),
+        seconds=time.perf_counter() - started,
+    )
 
 
 def compare(

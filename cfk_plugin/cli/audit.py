@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -118,13 +117,9 @@ def audit_linkage(
     limit: Annotated[
         int, typer.Option(help="Most counterfactuals attacked; more are sampled.", min=1)
     ] = 100,
-    simulations: Annotated[
-        int, typer.Option(help="Runs per candidate of a randomised method.", min=1)
-    ] = 20,
     seed: opt.Seed = 0,
 ) -> int:
-    """Link what would be released to people: look-ups, rerunning the algorithm, asking the model,
-    and more.
+    """Link what would be released to people: by quasi-identifiers, the model or private values.
 
     Exit code 0 when the guarantee's promise holds, 1 when an attack leaves fewer people, 3 when
     that was not tested.
@@ -140,11 +135,10 @@ def audit_linkage(
     anonymizer.fit(case.population, model=case.model, desired=case.desired)
     setting = Setting(anonymizer, case.raw, case.factuals, others, seed=seed, limit=limit)
     with progress_bar("attacking", console(stderr=True)) as told:
-        report = run_linkage_audit(setting, names, simulations=simulations, progress=told)
+        report = run_linkage_audit(setting, names, progress=told)
     place.keep(report)
     _say_checks(report)
     _show(report.results, lambda result: (_KEY[result.attack],))
-    _say_steering(report.results)
     _explain(report.results)
     return opt.EXIT[report.verdict]
 
@@ -153,38 +147,10 @@ _KEYS_OF_ALL = ("tpr_at_0_01", "tpr_at_0_1", "gain", "advantage", "k_min", "k_co
 """Figures in order of preference: the table shows the first one that a result has."""
 _KEY = {
     "linkage": "raw_singled_out",
-    "inversion_own": "k_effective_min",
-    "inversion_released": "k_effective_min",
     "model_filter": "k_consistent_min",
-    "steering": "pose_success",
-    "intersection": "k_after_10_min",
-    "homogeneity": "flagged",
     "uniqueness": "private_matches_one",
-    "downcoding": "border_lift",
 }
 """The figure that the table shows, by attack."""
-
-
-def _say_steering(results: Sequence[AuditResult]) -> None:
-    """Show each of the attacks that steering is made of; the table has the worst."""
-    for figures in [result.figures for result in results if result.attack == "steering"]:
-        for name in ("candidates", "pose", "trilaterate"):
-            n = figures[f"{name}_attempts"]
-            reached = "nothing to attack"
-            if n:
-                chance = figures[f"{name}_success"]
-                lookup = figures[f"{name}_lookup"]
-                answered = figures[f"{name}_answered"]
-                reached = (
-                    f"chance {chance:.3f} in {n:.0f} attempts, look-up {lookup:.3f};"
-                    f" {answered:.0%} of queries answered"
-                )
-                if name == "candidates" and figures["nobody_left"]:
-                    reached += (
-                        f"; in {figures['nobody_left']:.0%} of the releases everybody was struck"
-                        " out, the right person too, so nobody was named"
-                    )
-            say(f"steering, {name}: {reached}")
 
 
 def _say_worst(finished: Sequence[FinishedAudit]) -> None:
@@ -254,10 +220,6 @@ def audit_epsilon(
     relation: Annotated[
         str, typer.Option(help="Neighbouring tables: add-remove or replace-one.")
     ] = "add-remove",
-    jobs: Annotated[int, typer.Option(help="Runs at the same time; -1 on all cores.")] = 1,
-    backend: Annotated[
-        str, typer.Option(help="auto, processes or threads; see the docs.")
-    ] = "auto",
     seed: opt.Seed = 0,
 ) -> int:
     """Bound the epsilon of a function from below, by how well its outputs tell whether somebody was
@@ -297,7 +259,7 @@ def audit_epsilon(
         report = one_run_audit(audited, rows, people, **claim)
     else:
         _show_runs(runs, runs_needed(claimed, delta))
-        claim |= {"runs": runs, "relation": relation, "n_jobs": jobs, "backend": backend}
+        claim |= {"runs": runs, "relation": relation}
         with progress_bar("running", console(stderr=True)) as told:
             report = canary_audit(audited, rows, people, progress=told, **claim)
     place.keep(report)
@@ -370,13 +332,9 @@ _FEW = 20  # more outcomes than this are hardly labels, and are not listed
 @command(
     _SUITE,
     "cfk audit people.csv -s schema.json -d yes\ncfk audit people.csv -s schema.json -d yes"
-    " --size medium --against raw,reciprocal,dp --only membership\ncfk audit people.csv -s"
-    " schema.json -d yes --size large -m model.joblib --explainer nice -o out.json",
+    " --against raw,reciprocal,dp --only membership\ncfk audit people.csv -s schema.json -d yes"
+    " -m model.joblib --explainer nice -o out.json",
     audit,
-    kept=(
-        "with --keep, what was measured stays in its folder, and the same command goes on from"
-        " there"
-    ),
 )
 def audit_suite(
     people: Annotated[
@@ -415,9 +373,6 @@ def audit_suite(
             )
         ),
     ] = "raw,catalogue",
-    size: Annotated[
-        str, typer.Option(help="How much is run: small (a first answer), medium or large.")
-    ] = "small",
     only: Annotated[
         str | None, typer.Option(help="Audits to run, commas between; see the docs. Default: all.")
     ] = None,
@@ -425,28 +380,20 @@ def audit_suite(
     k: opt.K = None,
     objective: opt.Objective = None,
     epsilon: Annotated[float, typer.Option(help="Budget of dp and dp-moved.", min=0)] = 1.0,
-    jobs: Annotated[int, typer.Option(help="Trainings at the same time; -1 on all cores.")] = 1,
     seed: opt.Seed = 0,
-    keep: Annotated[
-        Path | None, typer.Option(help="Folder of results, from which a stopped audit continues.")
-    ] = None,
 ) -> int:
-    """Measure what explanations leak: membership, extraction, attributes and links, at one of three
-    sizes.
+    """Measure what explanations leak: membership, extraction, attributes and links.
 
     Models are trained anew on parts of the people: the attacks are on the way of training and
     answering, not on one model. Exit code 0 when everything was measured; the report judges.
     """
     import cfk_plugin._files as files
-    from cfk_plugin.audit.suite import AUDITS, SIZES, Scope, run_audits, select_audits
-    from cfk_plugin.audit.targets import Checkpoints, Sample, check_n_jobs, full_depth_forest
+    from cfk_plugin.audit.suite import AUDITS, Scope, run_audits, select_audits
+    from cfk_plugin.audit.targets import Sample, full_depth_forest
 
     files.check_report(place.output)
     audits = opt.names("--only", only, AUDITS)
     owner_names = opt.names("--against", against, _AGAINST)
-    size_name = opt.one_of("--size", size, SIZES)
-    check_n_jobs(jobs)
-    _check_folder(keep)
     rules = files.read_policy(policy, {"k": k, "objective": objective})
     make_explainer = _explainer_factory(explainer)
     table = files.read_table(people)
@@ -460,30 +407,12 @@ def audit_suite(
         _owner(name, estimator, make_explainer, roles, rules, epsilon, sample)
         for name in owner_names
     ]
-    scope = Scope(
-        quasi_identifiers=roles.quasi_identifiers,
-        explainer=make_explainer,
-        attribute=next(iter(roles.names("sensitive")), None),
-    )
-    selection = select_audits(owners, sample, scope, size=size_name, audits=audits, seed=seed)
+    scope = Scope(quasi_identifiers=roles.quasi_identifiers, explainer=make_explainer)
+    selection = select_audits(owners, sample, scope, audits=audits, seed=seed)
     _show_selection(selection)
-    kept = None
-    if keep is not None:
-        settings = {
-            "desired": desired,
-            "target": target,
-            "model": model,
-            "explainer": explainer,
-            "against": "",
-        }
-        if objective is not None:
-            settings["objective"] = objective
-        # Kept results are found by the owner's name alone, so other settings get a folder of their
-        # own.
-        kept = Checkpoints(keep / _fingerprint(schema, settings, policy, k, epsilon))
     finished = []
     with files.progress_bar("attacking", console(stderr=True)) as progress:
-        for done in run_audits(selection, n_jobs=jobs, kept=kept, progress=progress):
+        for done in run_audits(selection, progress=progress):
             finished.append(done)
             say(f"{done.audit} of {done.owner}: done", stderr=True)
     if place.output is not None:
@@ -492,12 +421,6 @@ def audit_suite(
         _log(finished, place.experiment or "cfk-audits")
     _show_finished(finished)
     return 0
-
-
-def _check_folder(keep: Path | None) -> None:
-    """Raise `InputError` if results cannot be kept there."""
-    if keep is not None and keep.exists() and not keep.is_dir():
-        raise InputError(f"--keep {keep}: is a file; name a folder")
 
 
 def _explainer_factory(name: str) -> ExplainerFactory:
@@ -590,38 +513,16 @@ def _estimator(location: str) -> Any:
     return model
 
 
-def _fingerprint(
-    schema: Path, given: dict[str, str | None], policy: Path | None, k: int | None, epsilon: float
-) -> str:
-    """Return a hash of everything that answers depend on except the people: settings, and contents
-    of files.
-    """
-    settings = {
-        "schema": schema,
-        **given,
-        "policy": policy,
-        "k": k,
-        "epsilon": epsilon,
-    }
-    digest = hashlib.sha256(json.dumps(settings, default=str, sort_keys=True).encode())
-    for path in (schema, policy, given["model"]):
-        if path is not None and Path(path).is_file():
-            digest.update(Path(path).read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def _show_selection(selection: AuditSelection) -> None:
     """Show what will be run, what it can show, and what is left out."""
-    from cfk_plugin.audit.suite import describe_left_out, describe_power
+    from cfk_plugin.audit.suite import TRAINED_ON, describe_left_out, describe_power
 
     task = selection.selected[0].task
     n_people = len(task.sample)
-    first_line = (
-        f"size {selection.size}: {len(selection.selected)} audits; "
-        f"models are trained on {task.n_train:,} of {n_people:,} people"
-    )
-    if task.n_train < task.size.trained_on:
-        first_line += f", too few for the {task.size.trained_on:,} of this size"
+    n_audits = len(selection.selected)
+    first_line = f"{n_audits} audits; models are trained on {task.n_train:,} of {n_people:,} people"
+    if task.n_train < TRAINED_ON:
+        first_line += f", too few for {TRAINED_ON:,}"
     say(first_line, stderr=True)
     for sentence in describe_left_out(selection.left_out):
         say(f"left out: {sentence}", stderr=True)
@@ -630,15 +531,13 @@ def _show_selection(selection: AuditSelection) -> None:
 
 
 def _report_text(selection: AuditSelection, finished: Sequence[FinishedAudit]) -> str:
-    """Return the JSON of all reports, with the size and what was left out."""
+    """Return the JSON of all reports, with what was left out."""
     from cfk_plugin.audit.result import SCHEMA_VERSION
 
     task = selection.selected[0].task
     content = {
         "schema_version": SCHEMA_VERSION,
         "kind": "all",
-        "size": selection.size,
-        "sizes": asdict(task.size),
         "people": len(task.sample),
         "left_out": [asdict(each) for each in selection.left_out],
         "reports": [
@@ -671,6 +570,5 @@ def _show_finished(finished: Sequence[FinishedAudit]) -> None:
         results_of_owner.setdefault(each.owner, []).extend(results)
     for owner, results in results_of_owner.items():
         _show(results, lambda _: _KEYS_OF_ALL, title=owner, box=box.SIMPLE_HEAD)
-        _say_steering(results)
     _say_worst(finished)
     _explain([result for results in results_of_owner.values() for result in results])

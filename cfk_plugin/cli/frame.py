@@ -8,13 +8,13 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import metadata
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -103,7 +103,6 @@ Seed = Annotated[int, typer.Option(help="Seed of all random draws.", min=0)]
 Track = Annotated[bool, typer.Option("--track", help="Log to MLflow.")]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; implies --track.")]
 
-KnownName = TypeVar("KnownName", bound=str)
 
 EXIT = {"pass": 0, "fail": 1, "review": 3}
 
@@ -427,14 +426,6 @@ def names(option: str, text: str | None, known: Iterable[str]) -> list[str]:
             f"{did_you_mean(unknown, known)}"
         )
     return chosen
-
-
-def one_of(option: str, name: str, known: Collection[KnownName]) -> KnownName:
-    """Return the known name that an option gives; refuse any other."""
-    for known_name in known:
-        if name == known_name:
-            return known_name
-    raise InputError(f"{option} {name}: known are {', '.join(known)}{did_you_mean([name], known)}")
 
 
 def numbers(option: str, text: str) -> list[int]:

@@ -52,5 +52,5 @@ def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
     if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
         raise PolicyError(
             "measure_k_effective needs a method that draws no random numbers and a policy without l"
-            " and t; the inversion attack of the audit estimates it for others"
+            " and t"
         )

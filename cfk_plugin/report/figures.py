@@ -386,7 +386,6 @@ def _amount(value: float, low: float | None = None, high: float | None = None) -
 
 
 _RISKS = (0.2, 0.1, 0.09, 0.05, 0.02, 0.01, 0.005)
-_TURNS = (1, 2, 5, 10, 20)
 NCP_OF = "ncp."
 """Prefix of the columns with the NCP of an attribute."""
 
@@ -402,7 +401,7 @@ def distributions(
     if len(pooled.regions):
         found += [_sizes(evidence, pooled, control), _risk(pooled, control), _ncp(pooled, control)]
         found += [_pureness(pooled, control, floor)]
-    found += [_frontier(evidence), _comparison(evidence), _intersection(audited, control)]
+    found += [_frontier(evidence), _comparison(evidence)]
     return (*(each for each in found if each is not None), *roc_curves(audited, control))
 
 
@@ -605,20 +604,3 @@ def _comparison(evidence: Evidence) -> Distribution | None:
 def _logged(found: Mapping[str, Any] | None) -> Amount:
     known = found or {}
     return Amount(value=known.get("value"), low=known.get("low"), high=known.get("high"))
-
-
-def _intersection(audited: tuple[Audited, ...], control: DisclosureControl) -> Distribution | None:
-    """People who are left after several releases for one record."""
-    attack = next((found.attack for found in audited if found.attack.id == "intersection"), None)
-    left = {f"{turn}": attack.figure(f"k_after_{turn}_min") for turn in _TURNS} if attack else {}
-    amounts = {
-        turn: control.amount(
-            Amount(value=value), "class_size", f"distributions.intersection.{turn}"
-        )
-        for turn, value in left.items()
-        if value is not None
-    }
-    if not amounts:
-        return None
-    series = {"fewest people left": tuple(amounts.values())}
-    return Distribution(id="intersection", section=6, labels=tuple(amounts), series=series)

@@ -220,14 +220,8 @@ ACCEPTABLE = (
     "k_desired_min",
     "k_effective_min",
     "k_consistent_min",
-    "attack_inversion_own",
-    "attack_inversion_released",
     "attack_model_filter",
-    "attack_steering",
-    "attack_intersection",
-    "attack_homogeneity",
     "attack_uniqueness",
-    "attack_downcoding",
     "attack_membership",
     "attack_extraction",
     "attack_attribute_inference",
@@ -314,7 +308,7 @@ class HumanInputs:
 _OF_COUNTS: Mapping[str, tuple[str, ...]] = {
     "k": ("k_min", "attack_linkage"),
     "k_desired": ("k_desired_min",),
-    "k_effective": ("k_effective_min", "attack_inversion_own", "attack_inversion_released"),
+    "k_effective": ("k_effective_min",),
     "k_consistent": ("k_consistent_min", "attack_model_filter"),
 }
 """By count of people: the checks that a policy promises if it promises this count."""

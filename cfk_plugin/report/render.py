@@ -336,7 +336,7 @@ def _curve_name(data: ReportData, name: str) -> str:
     area = next(
         (attack.main for attack in data.attacks if attack.judged and attack.id == name), None
     )
-    if area is None or not area.measured or name.startswith("membership_surrogate"):
+    if area is None or not area.measured:
         return short(name)
     return f"{short(name)}: AUC {shown(area)}"
 

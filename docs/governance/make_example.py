@@ -81,9 +81,7 @@ def make() -> PrivacyReport:
         raw = explainer.explain(patients.queries)
         anonymizer = KAnonymizer(policy=POLICY).fit(population, model=patients.model, desired=LOW)
         setting = Setting(anonymizer, raw, holdout=patients.queries)
-        run_linkage_audit(setting, ["linkage", "inversion_own", "model_filter"]).log(
-            run_id, tracking_uri=store
-        )
+        run_linkage_audit(setting, ["linkage", "model_filter"]).log(run_id, tracking_uri=store)
         asked = {"ks": [2, 5, 12, 20, 30], "factuals": patients.queries, "compare": True}
         frontier(raw, **settings, **asked).log(run_id, tracking_uri=store)
         return PrivacyReport.of_runs(run_id, inputs=INPUTS, preset="ema-0070", tracking_uri=store)

@@ -1,6 +1,4 @@
-"""Copies of a model and what they still tell, recounted from what the attacker trained on and
-asked.
-"""
+"""Copies of a model, recounted from what the attacker trained on and asked."""
 
 from __future__ import annotations
 
@@ -19,15 +17,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin.audit.extraction import RowsAsNumbers, extraction
 from cfk_plugin.audit.result import AttackReport
-from cfk_plugin.audit.surrogate import (
-    LAYERS,
-    attribute_inference_through_surrogate,
-    membership_through_surrogate,
-)
 from cfk_plugin.audit.targets import Answers, Sample
 from cfk_plugin.errors import InputError, ModelError
 from cfk_plugin.metrics import clopper_pearson
-from copied_owners import IslandOwner, IslandService, RememberingOwner, island_people, noisy_people
+from copied_owners import IslandOwner, IslandService, island_people
 
 CANARY = "CANARY-7731"
 TREE = IslandOwner().architecture
@@ -337,160 +330,3 @@ def test_failures_are_named_by_class_alone(owner: Any, unknown: Any, said: str) 
 def test_unusable_settings_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         attack(**settings)
-
-
-# --- what a copy tells ----------------------------------------------------------------------------
-
-
-def test_people_whom_a_model_remembers_are_found_through_its_copy_and_others_are_not() -> None:
-    report = membership_through_surrogate(RememberingOwner(), noisy_people(1600), layers=(16,))
-    for name in ("membership_surrogate_threshold", "membership_surrogate_learned"):
-        found = report[name]
-        assert found.worked
-        assert min(found.main.low, found.figures["auc_low"]) > 0.6
-        assert found.n == 400
-        assert found.control is not None
-        # people who were never trained on are not "found"
-        assert found.control.low < 0.5 < found.control.high
-        assert report.curves[name].tpr[-1] == 1
-    assert report.settings["queries"] == 800  # two sets of four
-    for result in membership_through_surrogate(IslandOwner(), island_people(400), layers=(16,)):
-        assert not result.worked
-        assert result.main.low < 0.5 < result.main.high
-
-
-def scripted_copies() -> tuple[list[Any], Callable[[int], Any]]:
-    made: list[Any] = []
-
-    class Scripted:
-        """Learns nothing: the copy made as number i is as sure of everybody as column `sure<i>`
-        says.
-        """
-
-        classes_ = np.array([False, True])
-
-        def __init__(self) -> None:
-            self.asked: list[pd.DataFrame] = []
-
-        def get_params(self) -> dict[str, Any]:
-            return {}
-
-        def fit(self, X: pd.DataFrame, y: np.ndarray) -> Any:
-            self.at, self.queries = len(made), set(X["noise"])
-            made.append(self)
-            return self
-
-        def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
-            self.asked.append(X)
-            return np.column_stack([1 - self.sure(X), self.sure(X)])
-
-        def predict(self, X: pd.DataFrame) -> np.ndarray:
-            return self.sure(X) > 0.5
-
-        def sure(self, X: pd.DataFrame) -> np.ndarray:
-            return X[f"sure{self.at}"].to_numpy()
-
-    return made, lambda seed: Scripted()
-
-
-@pytest.mark.parametrize("outcome_known", [True, False])
-def test_the_threshold_is_the_best_on_all_shadows_and_nobody_attacked_was_asked_about(
-    outcome_known: bool,
-) -> None:
-    random, sample = np.random.default_rng(1), island_people(240)
-    X = sample.X.join(
-        pd.DataFrame(random.integers(0, 21, (240, 8)) / 20, columns=[f"sure{i}" for i in range(8)])
-    )
-    made, architecture = scripted_copies()
-    found = membership_through_surrogate(
-        IslandOwner(),
-        Sample(X, sample.y),
-        queries=60,
-        architecture=architecture,
-        layers=(4,),
-        outcome_known=outcome_known,
-    )["membership_surrogate_threshold"]
-
-    def certainty(copy: Any, people: pd.DataFrame) -> np.ndarray:
-        truth = pd.Series(sample.y, X["noise"])[people["noise"]].to_numpy()
-        sure = copy.sure(people)
-        return np.where(truth, sure, 1 - sure) if outcome_known else np.maximum(sure, 1 - sure)
-
-    target, *shadows = made[::2]  # every second one was trained without answers
-    members, others = (
-        np.concatenate([certainty(copy, copy.asked[half]) for copy in shadows]) for half in (0, 1)
-    )
-    gains = [
-        (members >= limit).mean() - (others >= limit).mean() for limit in np.append(members, others)
-    ]
-    best = np.append(members, others)[np.array(gains) >= max(gains) - 1e-12].max()
-    limit = (
-        best
-        + max([each for each in np.append(members, others) if each < best - 1e-9], default=best)
-    ) / 2
-    inside, outside, fresh = (certainty(target, people) for people in target.asked)
-    assert found.main.value == pytest.approx(
-        ((inside >= limit).sum() + (outside < limit).sum()) / found.n
-    )
-    assert found.control is not None
-    assert found.control.value == pytest.approx(
-        ((fresh >= limit).sum() + (outside < limit).sum()) / (len(fresh) + len(outside))
-    )
-    for copy in made:
-        assert not copy.queries & set(pd.concat(copy.asked)["noise"])
-
-
-def attributes(owner: Any, sample: Sample, **settings: Any) -> AttackReport:
-    return attribute_inference_through_surrogate(
-        owner, sample, **{"attribute": "kind", "layers": (16,), **settings}
-    )
-
-
-def test_a_remembered_attribute_is_found_through_the_copy_and_one_that_is_ignored_is_not() -> None:
-    found = attributes(RememberingOwner(), noisy_people(1600), layers=LAYERS)[
-        "attribute_inference_surrogate"
-    ]
-    assert found.worked
-    assert found.control is not None
-    assert found.figures["gain_low"] > 0.05
-    assert found.main.low > max(found.baseline.value, found.control.value)
-    assert abs(found.control.value - found.figures["control_baseline"]) < 0.15
-    people, accuracies = (
-        [found.figures[f"value_{value}_{of}"] for value in (1, 2, 3)]
-        for of in ("people", "accuracy")
-    )
-    assert sum(people) == found.n == 200
-    assert np.dot(people, accuracies) / 200 == pytest.approx(found.main.value)
-    ignored = attributes(IslandOwner(), island_people(400))["attribute_inference_surrogate"]
-    assert not ignored.worked
-    assert ignored.figures["gain_low"] <= 0 <= ignored.figures["gain_high"]
-
-
-def test_ranges_of_a_number_or_the_ten_most_frequent_categories_are_guessed() -> None:
-    report = attributes(IslandOwner(), island_people(80), attribute="place")
-    assert (report.settings["values"], report["attribute_inference_surrogate"].n) == (3, 10)
-    sample = island_people(800)
-    frequent = np.arange(800) % 11
-    sample.X["kind"] = [None if at % 4 == 3 else f"v{value}" for at, value in enumerate(frequent)]
-    report = attributes(IslandOwner(), sample)
-    assert report.settings["values"] == 10
-    assert 60 < report["attribute_inference_surrogate"].n < 90  # who has no value is left out
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "said"),
-    [
-        ([1], {}, "1 of 1 ranges"),
-        ([1, 2, 3], {"edges": (9.0,)}, "1 of 2 ranges"),
-        (["a"], {}, "fewer than two values"),
-        (["a", "b"], {"edges": (1.0,)}, "no edges"),
-        (["a", "b"], {"attribute": "nothing"}, "'nothing'"),
-    ],
-)
-def test_what_cannot_be_guessed_is_refused(
-    kind: list[Any], settings: dict[str, Any], said: str
-) -> None:
-    sample = island_people(96)
-    sample.X["kind"] = np.resize(kind, 96)
-    with pytest.raises(InputError, match=said):
-        attributes(IslandOwner(), sample, **settings)

@@ -1,12 +1,11 @@
-"""Membership: scores recounted from scripted answers, leaks of linear models, the game, and other
-people's attacks.
+"""Membership: scores recounted from scripted answers, leaks of linear models, and other people's
+attacks.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,15 +15,13 @@ import pytest
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from threadpoolctl import ThreadpoolController
 
-from cfk_plugin.audit.membership import HypercubePopulation, membership, play
+from cfk_plugin.audit.membership import membership
 from cfk_plugin.audit.result import AttackReport, measure_roc
 from cfk_plugin.audit.targets import Answers, Sample
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import auc_interval
 
-THREADS = ThreadpoolController()
 CFD, CFD_LRT, LOSS, LOSS_LRT = (
     f"membership_{name}" for name in ("cfd", "cfd_lrt", "loss", "loss_lrt")
 )
@@ -44,11 +41,9 @@ class LinearOwner:
     lenient: float = 0.0
 
     def train(self, people: Sample, seed: int) -> LinearService:
-        # threads of a small product wait for each other longer than they work
-        with THREADS.limit(limits=1):
-            model = LogisticRegression(max_iter=200, tol=1e-3).fit(
-                people.X.to_numpy(dtype=float), people.y
-            )
+        model = LogisticRegression(max_iter=200, tol=1e-3).fit(
+            people.X.to_numpy(dtype=float), people.y
+        )
         return LinearService(model.coef_[0], float(model.intercept_[0]) + self.lenient, self.silent)
 
 
@@ -308,8 +303,18 @@ def test_l1_is_for_numbers_and_another_distance_is_brought() -> None:
 
 # --- linear models, whose counterfactuals are exact -----------------------------------------------
 
-FEW = HypercubePopulation(d=10)
-LEAKING = HypercubePopulation(d=800).draw(2000, seed=1)
+
+def clouds(d: int, n: int, separation: float = 6.0, seed: int = 1) -> Sample:
+    """Return people of two kinds, each a cloud of unit variance around a vertex of a cube."""
+    random = np.random.default_rng([seed, d])
+    corners = random.integers(0, 2, (2, d)) - 0.5
+    side = separation / np.sqrt((corners[0] != corners[1]).sum())
+    kind = random.random(n) < 0.5
+    X = random.standard_normal((n, d)) + corners[kind.astype(int)] * side
+    return Sample(pd.DataFrame(X, columns=[f"x{j}" for j in range(d)]), kind)
+
+
+LEAKING = clouds(800, 2000)
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +325,7 @@ def leaking() -> AttackReport:
 def test_the_leak_of_a_linear_model_grows_with_the_number_of_features(
     leaking: AttackReport,
 ) -> None:
-    low = attack(FEW.draw(2000, seed=1), n_train=400)
+    low = attack(clouds(10, 2000), n_train=400)
     for name in (CFD, CFD_LRT):
         assert low[name].main.low < 0.5 < low[name].main.high
         assert leaking[name].main.low > 0.5  # larger distances are members
@@ -348,9 +353,7 @@ def test_a_claim_that_does_not_hold_is_exceeded(leaking: AttackReport) -> None:
     assert {"bound_tight", "bound_paper"} < set(leaking.curves)
     wide = attack(LEAKING, n_train=400, epsilon=3.0, relation="replace-one", attacks=[CFD])
     assert (wide[CFD].figures["exceeds_bound"], wide.settings["relation"]) == (0, "replace-one")
-    assert (
-        "bound_tight" not in attack(FEW.draw(300, seed=1), n_train=80, attacks=[CFD])[CFD].figures
-    )
+    assert "bound_tight" not in attack(clouds(10, 300), n_train=80, attacks=[CFD])[CFD].figures
 
 
 def test_silence_is_counted_and_tells_nothing() -> None:
@@ -369,7 +372,7 @@ def test_silence_is_counted_and_tells_nothing() -> None:
 
 
 def test_nothing_is_measured_where_nobody_is_refused() -> None:
-    for result in attack(FEW.draw(300, seed=3), LinearOwner(lenient=1e6), n_train=100):
+    for result in attack(clouds(10, 300, seed=3), LinearOwner(lenient=1e6), n_train=100):
         assert math.isnan(result.main.value)
         assert (result.main.low, result.main.high, result.worked) == (0, 1, False)
 
@@ -386,7 +389,7 @@ def test_a_service_that_answers_fewer_is_refused() -> None:
             return Cut(inner.weights, inner.intercept)
 
     with pytest.raises(InputError, match="one to each"):
-        attack(FEW.draw(300, seed=3), Short(), n_train=100)
+        attack(clouds(10, 300, seed=3), Short(), n_train=100)
 
 
 @pytest.mark.slow
@@ -395,7 +398,7 @@ def test_at_the_size_of_the_paper_leaks_grow_with_features_and_the_ratio_test_le
 ):
     few, many = (
         attack(
-            HypercubePopulation(d=d).draw(20_000, seed=1),
+            clouds(d, 20_000),
             n_train=5_000,
             attacked=5_000,
             attacks=[CFD, CFD_LRT],
@@ -409,96 +412,6 @@ def test_at_the_size_of_the_paper_leaks_grow_with_features_and_the_ratio_test_le
         many[CFD].figures["tpr_at_0_01_high"], 0.01
     )
     assert few[CFD_LRT].main.high < 0.53
-
-
-# --- made-up populations, and the game ------------------------------------------------------------
-
-
-@pytest.mark.parametrize("d", [2, 150])
-def test_two_clouds_of_unit_variance_stand_at_vertices_of_a_cube(d: int) -> None:
-    people = HypercubePopulation(d=d, separation=4.0, seed=3).draw(20_000, seed=1)
-    X = people.X.to_numpy()
-    centres = np.array([X[people.y == kind].mean(axis=0) for kind in (False, True)])
-    for kind in (False, True):
-        assert np.abs(X[people.y == kind].std(axis=0) - 1).max() < 5 / math.sqrt(20_000)
-    assert np.linalg.norm(centres[0] - centres[1]) == pytest.approx(4.0, rel=0.02)
-    # every coordinate is half a side from the middle
-    assert np.ptp(np.abs(centres)) < 10 / math.sqrt(10_000)
-    towards = (X - centres.mean(axis=0)) @ (centres[1] - centres[0])
-    assert ((towards > 0) == people.y).mean() == pytest.approx(stats.norm.cdf(2.0), abs=0.006)
-    assert people.y.mean() == pytest.approx(0.5, abs=0.02)
-
-
-def test_populations_are_seeded_and_impossible_ones_are_refused() -> None:
-    one = HypercubePopulation(d=20)
-    assert one.draw(5, 1).X.equals(HypercubePopulation(d=20).draw(5, 1).X)
-    assert not one.draw(5, 1).X.equals(one.draw(5, 2).X)
-    assert not one.draw(5, 1).X.equals(HypercubePopulation(d=20, seed=1).draw(5, 1).X)
-    for seed in range(9):  # of four vertices never the same twice
-        people = HypercubePopulation(d=2, separation=50.0, seed=seed).draw(40, 0)
-        assert np.linalg.norm(people.X[people.y].mean() - people.X[~people.y].mean()) > 40
-    for wrong in ({"d": 1}, {"d": 5, "separation": 0.0}, {"d": 5, "separation": math.inf}):
-        with pytest.raises(InputError):
-            HypercubePopulation(**wrong)
-
-
-WIDE, N = HypercubePopulation(d=120), 60
-
-
-def apart(person: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
-    return np.abs(person.to_numpy() - rows.to_numpy()).sum(axis=1)
-
-
-def test_played_coins_agree_with_the_balanced_accuracy_over_everybody() -> None:
-    def adversary(person: pd.DataFrame, answer: Answers) -> bool:
-        assert (len(person), len(answer.found)) == (1, 1)
-        return bool(answer.found[0]) and float(apart(person, answer.rows)[0]) >= 12
-
-    def everybody(seed: int) -> float:
-        table, others = WIDE.draw(N, [seed, 5]), WIDE.draw(400, [seed, 6])
-        service, rates = OWNER.train(table, seed), []
-        for people in (table, others):
-            refused = people.X[~service.desired(people.X)]
-            rates.append(float((apart(refused, service.explain(refused).rows) >= 12).mean()))
-        return (rates[0] + 1 - rates[1]) / 2
-
-    played, expected = (
-        play(OWNER, WIDE.draw, adversary, n_train=N, rounds=120, seed=2),
-        np.mean([*map(everybody, range(25))]),
-    )
-    assert played.n == 120
-    assert played.low <= expected <= played.high
-    assert expected > 0.55
-
-
-def test_a_member_is_in_the_table_and_half_of_the_coins_are_heads() -> None:
-    tables: list[Sample] = []
-    heads: list[bool] = []
-
-    def draw(n: int, random: np.random.Generator) -> Sample:
-        people = WIDE.draw(n, random)
-        if n > 1:
-            tables.append(people)
-        return people
-
-    def adversary(person: pd.DataFrame, answer: Answers) -> bool:
-        heads.append(bool((tables[-1].X.to_numpy() == person.to_numpy()).all(axis=1).any()))
-        assert float(apart(person, answer.rows)[0]) > 0  # everybody asked about was refused
-        return heads[-1]
-
-    assert play(OWNER, draw, adversary, n_train=20, rounds=60).value == 1
-    assert 15 < sum(heads) < 45
-    always: Callable[..., bool] = lambda person, answer: True  # noqa: E731
-    assert play(OWNER, WIDE.draw, always, n_train=20, rounds=60).value == pytest.approx(
-        sum(heads) / 60
-    )
-
-
-def test_a_game_about_nobody_is_refused() -> None:
-    with pytest.raises(InputError, match="nobody to ask about"):
-        play(LinearOwner(lenient=1e6), WIDE.draw, lambda person, answer: True, n_train=20, rounds=5)
-    with pytest.raises(InputError, match="rounds"):
-        play(OWNER, WIDE.draw, lambda person, answer: True, n_train=20, rounds=0)
 
 
 # --- a second opinion -----------------------------------------------------------------------------
@@ -547,7 +460,7 @@ def test_the_learned_attack_of_another_toolbox_is_ours_on_losses() -> None:
             self.seen.append(X)
             return super().explain(X)
 
-    sample = HypercubePopulation(d=800, separation=4.0).draw(2000, seed=1)
+    sample = clouds(800, 2000, separation=4.0)
     ours = attack(sample, Recorded(), n_train=400, attacked=400, attacks=[CFD, LOSS])[LOSS]
     people = pd.concat(asked)
     member, y = (

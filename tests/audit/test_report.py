@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,18 +166,15 @@ def test_other_guarantees_hold_no_value_either_and_promise_more(guarantee: str) 
     found = run_linkage_audit(setting(guarantee, holdout=HOLDOUT))
     assert_no_canary(found.to_json())
     assert (found.verdict, found.released) in (("pass", 5), ("review", 0))
-    promised = {check.name for check in found.checks}
-    assert promised >= {
-        "linkage/k_min",
-        "inversion_own/k_effective_min",
-        "inversion_own/everyone_k_effective_min",
-    }
-    assert ("model_filter/k_consistent_min" in promised) == (guarantee == "catalogue")
+    promised = ["linkage/k_min"]
+    if guarantee == "catalogue":
+        promised.append("model_filter/k_consistent_min")
+    assert [check.name for check in found.checks] == promised
 
 
 def test_a_setting_shows_nothing_and_refuses_to_be_pickled() -> None:
     one = setting(holdout=HOLDOUT, queries=TRAIN[rich(TRAIN)].head(5))
-    run_linkage_audit(one, ["linkage", "inversion_released"])
+    run_linkage_audit(one, ["linkage", "model_filter"])
     assert_no_canary(f"{one!r} {one} {one.explanations!r}")
     with pytest.raises(InputError, match="refuses to be pickled") as caught:
         pickle.dumps(one)
@@ -184,7 +182,7 @@ def test_a_setting_shows_nothing_and_refuses_to_be_pickled() -> None:
 
 
 def test_a_notebook_shows_the_verdict_first_and_every_attack() -> None:
-    found = run_linkage_audit(setting("reciprocal"), ["linkage", "inversion_own"])
+    found = run_linkage_audit(setting("reciprocal"), ["linkage", "model_filter"])
     html = found._repr_html_()
     assert html.index(f"<b>Audit: {found.verdict}, k = ") < html.index("<table>")
     for check in found.checks:
@@ -211,7 +209,7 @@ def test_attacks_are_chosen_by_name_and_progress_is_told() -> None:
     with pytest.raises(InputError, match="unknown attack magic; known: linkage"):
         run_linkage_audit(setting(), ["magic"])
     with pytest.raises(KeyError):
-        found["steering"]
+        found["model_filter"]
 
 
 def test_more_counterfactuals_than_the_limit_are_sampled_by_seed() -> None:
@@ -241,17 +239,16 @@ def test_wrong_settings_are_refused(changes: dict[str, Any], message: str) -> No
 def test_nothing_released_or_not_tested_is_review_and_a_broken_promise_is_fail() -> None:
     nothing = run_linkage_audit(setting("reciprocal", TRAIN[~rich(TRAIN)].head(3)))
     assert (nothing.asked, nothing.released, nothing.verdict) == (3, 0, "review")
-    # steering asks for answers of its own
-    assert {result.attack for result in nothing if result.worked} <= {"steering"}
+    assert not any(result.worked for result in nothing)
     json.loads(nothing.to_json())
-    one, other = setting("reciprocal"), setting()
-    assert run_linkage_audit(one, ["linkage"]).verdict == "review"
-    assert run_linkage_audit(one, ["linkage", "inversion_own"]).verdict == "pass"
-    # regions made one by one, under a policy of a partition
-    other.anonymizer.policy_ = one.anonymizer.policy_
-    found = run_linkage_audit(other, ["linkage", "inversion_own"])
+    lookup = setting()
+    assert run_linkage_audit(lookup, ["uniqueness"]).verdict == "review"
+    assert run_linkage_audit(lookup, ["linkage"]).verdict == "pass"
+    # regions of 4 people, under a policy that promises 60
+    lookup.anonymizer.policy_ = replace(lookup.anonymizer.policy_, k=60)
+    found = run_linkage_audit(lookup, ["linkage"])
     assert found.verdict == "fail"
-    assert [check.holds for check in found.checks] == [True, False, False]
+    assert [check.holds for check in found.checks] == [False]
 
 
 # --- MLflow ---------------------------------------------------------------------------------------
@@ -264,7 +261,7 @@ def test_a_report_is_logged_under_its_own_names(report: AuditReport, mlflow_stor
     run = mlflow.get_run(run_id)
     assert run.data.metrics["audit/linkage/k_min"] == report["linkage"].figures["k_min"]
     assert run.data.metrics["audit/model_filter/main"] == report["model_filter"].main.value
-    promised = ("k_min", "k_effective_min", "everyone_k_effective_min", "k_consistent_min")
+    promised = ("k_min", "k_consistent_min")
     assert {name.rpartition("/")[2] for name in run.data.metrics} <= {
         "main",
         "baseline",

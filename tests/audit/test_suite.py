@@ -1,11 +1,8 @@
-"""All audits at fixed sizes: what is run, what is left out and why, and what a stopped audit keeps."""
+"""All audits: what is run, and what is left out and why."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,10 +10,12 @@ import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from cfk_plugin.audit.membership import membership
 from cfk_plugin.audit.suite import (
+    ATTACKED,
     AUDITS,
-    SIZES,
+    REPETITIONS,
+    SHADOW_MODELS,
+    TRAINED_ON,
     AuditSelection,
     LeftOut,
     Scope,
@@ -25,11 +24,9 @@ from cfk_plugin.audit.suite import (
     run_audits,
     select_audits,
 )
-from cfk_plugin.audit.targets import Answers, Checkpoints, ProtectedOwner, Sample, Target
+from cfk_plugin.audit.targets import Answers, ProtectedOwner, Sample, Target
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError
-
-PAGE = Path(__file__).resolve().parents[2] / "docs/reference/audits.md"
 
 
 def sample_of(n_people: int) -> Sample:
@@ -91,46 +88,20 @@ def reason_of(selection: AuditSelection, audit: str) -> str:
     return reason
 
 
-# --- sizes
-
-
-def test_sizes_grow_in_everything() -> None:
-    for smaller, larger in pairwise(SIZES.values()):
-        assert smaller.trained_on < larger.trained_on
-        assert smaller.shadow_models < larger.shadow_models
-        assert smaller.attacked < larger.attacked
-        assert set(smaller.queries) < set(larger.queries)
-        assert smaller.repetitions < larger.repetitions
-        assert smaller.explanations < larger.explanations
-
-
-def test_the_page_has_the_numbers_of_every_size() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.M)
-    of_page = {name: cells.split(" | ") for name, cells in rows if name in SIZES}
-    assert list(of_page) == list(SIZES)
-    for name, size in SIZES.items():
-        numbers = []
-        for value in asdict(size).values():
-            several = value if isinstance(value, tuple) else (value,)
-            numbers.append("; ".join(f"{number:,}" for number in several))
-        assert of_page[name][: len(numbers)] == numbers
-
-
-def test_an_audit_runs_with_the_numbers_of_its_size() -> None:
+def test_an_audit_runs_with_its_numbers() -> None:
     owner = Refuser()
-    selection = select(6_000, "extraction", "membership", owner=owner)
+    selection = select(8_000, "extraction", "membership", owner=owner)
     assert names_of(selection) == ["membership", "extraction"]
     membership_report, extraction_report = [each.report for each in run_audits(selection)]
-    small = SIZES["small"]
-    assert membership_report.settings["n_train"] == small.trained_on
-    assert membership_report.settings["n_shadows"] == small.shadow_models
-    assert membership_report.settings["attacked"] == small.attacked
-    assert membership_report["membership_cfd"].n == 2 * small.attacked
-    assert extraction_report.settings["queries"] == "100"
-    assert extraction_report.settings["repeats"] == small.repetitions
-    n_trainings = 1 + small.shadow_models + small.repetitions
+    assert membership_report.settings["n_train"] == TRAINED_ON
+    assert membership_report.settings["n_shadows"] == SHADOW_MODELS
+    assert membership_report.settings["attacked"] == ATTACKED
+    assert membership_report["membership_cfd"].n == 2 * ATTACKED
+    assert extraction_report.settings["queries"] == "100, 500"
+    assert extraction_report.settings["repeats"] == REPETITIONS
+    n_trainings = 1 + SHADOW_MODELS + REPETITIONS
     assert len(owner.trained_on) == n_trainings
-    assert max(owner.trained_on) == small.trained_on
+    assert max(owner.trained_on) == TRAINED_ON
 
 
 def test_at_most_three_of_ten_people_are_trained_on() -> None:
@@ -154,7 +125,7 @@ def test_a_table_may_be_sorted_by_outcome() -> None:
     people = Sample(X, np.arange(n_people) < n_people / 2)
     selection = select_audits([Refuser()], people, SCOPE, audits=["extraction"])
     (crowd,) = [each.task.crowd for each in selection.selected]
-    assert len(crowd) == 8 * SIZES["small"].trained_on
+    assert len(crowd) == 8 * TRAINED_ON
     assert 0.45 < crowd.y.mean() < 0.55
 
 
@@ -169,14 +140,8 @@ def test_selecting_trains_nothing() -> None:
 
 def test_audits_that_cannot_attack_an_owner_are_left_out_with_the_reason() -> None:
     selection = select(4_000)
-    assert names_of(selection) == [
-        "attribute_inference",
-        "membership",
-        "extraction",
-        "membership_surrogate",
-    ]
+    assert names_of(selection) == ["attribute_inference", "membership", "extraction"]
     assert reason_of(selection, "linkage") == AUDITS["linkage"].requirement
-    assert reason_of(selection, "attribute_surrogate") == "no attribute is declared sensitive"
     with pytest.raises(InputError, match="linkage of refuser: it attacks regions"):
         select(4_000, "linkage")
 
@@ -208,14 +173,6 @@ def test_audits_without_both_outcomes_are_left_out() -> None:
         select_audits([Refuser()], alike, SCOPE, audits=["membership"])
 
 
-def test_an_attribute_with_one_value_is_left_out() -> None:
-    scope = replace(SCOPE, attribute="debt")  # 0 for everybody
-    names = ["membership_surrogate", "attribute_surrogate"]
-    selection = select_audits([Refuser()], sample_of(800), scope, audits=names)
-    assert names_of(selection) == ["membership_surrogate"]
-    assert "'debt'" in reason_of(selection, "attribute_surrogate")
-
-
 def test_one_sentence_is_said_for_each_reason() -> None:
     left_out = [
         LeftOut(owner="raw", audit="linkage", reason="nothing to link"),
@@ -228,39 +185,32 @@ def test_one_sentence_is_said_for_each_reason() -> None:
     ]
 
 
-# --- what a size shows
+# --- what audits can show
 
 
-def test_what_a_size_shows_at_best_is_said_with_its_numbers() -> None:
-    # By hand: 0.5 + 2.8 sqrt(201 / (12 * 100 * 100)), 0.98 / sqrt(50), 0.98 / sqrt(500), and
-    # 0.98 / sqrt(200).
+def test_what_audits_show_at_best_is_said_with_its_numbers() -> None:
+    # By hand: 0.98 / sqrt(200), 0.5 + 2.8 sqrt(601 / (12 * 300 * 300)) and 0.98 / sqrt(750).
     told = dict(sentence.split(": ", 1) for sentence in describe_power(select(6_000)))
     assert told == {
-        "attribute_inference": "sees an advantage of 14 points or more (50 explanations)",
+        "attribute_inference": "sees an advantage of 7 points or more (200 explanations)",
         "membership": (
-            "sees an AUC of 0.61 or more (100 members, 100 others); nothing at a false positive"
+            "sees an AUC of 0.57 or more (300 members, 300 others); nothing at a false positive"
             " rate of 0.001"
         ),
-        "extraction": "sees a gain of 4.4 points or more (500 people held out)",
-        "membership_surrogate": "sees 7 points above guessing or more (200 people)",
+        "extraction": "sees a gain of 3.6 points or more (750 people held out)",
     }
-    # 1 - 0.05^(1/50)
+    # 1 - 0.05^(1/200)
     (linkage,) = describe_power(select(6_000, "linkage", owner=protected(k=10)))
-    assert linkage == "linkage: no success in 50 explanations leaves up to 5.8 % open"
+    assert linkage == "linkage: no success in 200 explanations leaves up to 1.5 % open"
 
 
-def test_what_a_size_would_use_and_the_table_lacks_is_said() -> None:
-    told = dict(sentence.split(": ", 1) for sentence in describe_power(select(400, size="medium")))
+def test_what_audits_would_use_and_the_table_lacks_is_said() -> None:
+    told = dict(sentence.split(": ", 1) for sentence in describe_power(select(400)))
     # 3 of 10 are 120 members, half of them with the undesired outcome; half of the other 280 ask,
-    # half of them have a reason to; an eighth are 50; the attacker of extraction has six eighths,
-    # and attackers of a copy ask about four.
+    # half of them have a reason to; an eighth are 50; the attacker of extraction has six eighths.
     assert told["membership"].startswith("sees an AUC of 0.65 or more (60 members, 60 others); ")
-    assert told["membership"].endswith("; too few people for the 300 members of this size")
-    assert told["attribute_inference"].endswith("for the 200 explanations of this size")
-    assert told["membership_surrogate"].endswith(
-        "(100 people); too few people for the 300 members of this size; too few people for the 500"
-        " queries of this size"
-    )
+    assert told["membership"].endswith("; too few people for 300 members")
+    assert told["attribute_inference"].endswith("for 200 explanations")
     assert told["extraction"].endswith("; without 500 queries, as the attacker has 300 people")
 
 
@@ -269,8 +219,6 @@ def test_what_a_size_would_use_and_the_table_lacks_is_said() -> None:
 
 def test_wrong_arguments_are_refused() -> None:
     people = sample_of(400)
-    with pytest.raises(InputError, match="size must be one of small, medium, large; got 'huge'"):
-        select_audits([Refuser()], people, SCOPE, size="huge")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown audit guessing; known: linkage"):
         select_audits([Refuser()], people, SCOPE, audits=["guessing"])
     with pytest.raises(InputError, match="two owners have the same name"):
@@ -279,55 +227,3 @@ def test_wrong_arguments_are_refused() -> None:
         select_audits([Refuser()], people, SCOPE, seed=-1)
     with pytest.raises(InputError, match="sample"):
         select_audits([Refuser()], people.X, SCOPE)  # type: ignore[arg-type]
-
-
-def test_a_wrong_number_of_jobs_is_refused_before_anything_is_trained() -> None:
-    selection = select(400, "linkage", owner=protected(k=10))  # the one that trains in one process
-    with pytest.raises(InputError, match="n_jobs"):
-        next(run_audits(selection, n_jobs=0))
-
-
-# --- results that a stopped audit continues from
-
-
-def test_a_stopped_audit_keeps_what_it_did_and_takes_no_broken_file_for_a_result(
-    tmp_path: Path,
-) -> None:
-    people = sample_of(4_000)
-    kept = Checkpoints(tmp_path)
-
-    def run(owner: Refuser) -> Any:
-        progress: list[tuple[int, int]] = []
-        report = membership(
-            owner,
-            people,
-            n_train=50,
-            n_shadows=3,
-            attacked=20,
-            kept=kept,
-            progress=lambda done, total: progress.append((done, total)),
-        )
-        return report.results, progress
-
-    seeds = iter(range(100))
-
-    @dataclass(frozen=True)
-    class Stopped(Refuser):
-        def train(self, people: Sample, seed: int) -> Refuser:
-            if next(seeds) == 2:
-                raise ArithmeticError
-            return self
-
-    with pytest.raises(ArithmeticError):
-        run(Stopped())
-    _, second = sorted(tmp_path.iterdir())
-    second.rename(second.with_suffix(".1234.part"))
-    results, progress = run(Stopped())
-    assert next(seeds) == 6  # three of four were trained anew
-    assert progress[-1] == (4, 4)
-    assert run(Stopped())[0] == results
-    assert next(seeds) == 7
-    for n_jobs in (0, 1.5, True, "2"):
-        with pytest.raises(InputError, match="n_jobs"):
-            membership(Stopped(), people, n_train=50, n_jobs=n_jobs)  # type: ignore[arg-type]
-    assert next(seeds) == 8

@@ -45,7 +45,7 @@ def hard(**changes: Any) -> PrivacyReport:
             ("cfd", 0.98),
             ("cfd_lrt", 1.01),
             ("loss", 0.4),
-            ("surrogate_thresholds", 1.0),
+            ("answers", 1.0),
         )
     }
     found |= {

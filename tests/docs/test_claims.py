@@ -98,15 +98,6 @@ def test_figures_of_the_readme_are_those_of_the_results() -> None:
     assert [figure for figure in figures if figure not in README] == []
 
 
-def test_chances_of_attacks_on_one_person_are_those_of_the_results() -> None:
-    attacks = pd.read_csv(REPOSITORY / "docs/explanation/threat-model/one-person.csv")
-    posing = attacks[attacks["attack"] == "pose as the person"]
-    assert f"a chance of {span(posing['default'], 2)} to name the right person" in README
-    borders = pd.read_csv(REPOSITORY / "docs/explanation/threat-model/borders.csv")
-    largest = borders["catalogue_by_borders_percent"].max() / 100
-    assert f"a chance of up to {largest:.2f}" in README
-
-
 def test_shares_of_lasting_answers_are_those_of_the_results() -> None:
     folder = REPOSITORY / "docs/how-to/when-the-model-is-trained-again"
     survival = pd.read_csv(folder / "survival.csv")

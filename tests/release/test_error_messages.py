@@ -317,8 +317,8 @@ MISSPELT: Mapping[str, tuple[Callable[[], Any], str]] = {
         "'linkage'?",
     ),
     "attacks of linkage": (
-        lambda: run_linkage_audit(Setting(FITTED, HIGH), ["intersecton"]),
-        "did you mean 'intersection'?",
+        lambda: run_linkage_audit(Setting(FITTED, HIGH), ["uniquenes"]),
+        "did you mean 'uniqueness'?",
     ),
     "attacks of membership": (
         lambda: choose_attacks(["membership_randm"]),

@@ -78,8 +78,8 @@ def test_bars_are_as_long_as_their_values_and_differ_by_series() -> None:
     ]
 
 
-def test_bars_of_counts_are_shares_of_the_longest() -> None:
-    found = table(chart("intersection", ["1", "2"], {"fewest people left": [20, 5]}))
+def test_bars_of_numbers_are_shares_of_the_longest() -> None:
+    found = table(chart("comparison", ["raw", "policy"], {"distance": [2.0, 0.5]}))
     assert [length for _, _, length in bars(found)] == [1.0, 0.25]
 
 

@@ -285,10 +285,10 @@ def test_a_curve_is_what_was_logged_and_its_numbers_what_was_measured(store: str
 
 
 def test_a_chart_has_four_curves_at_most_none_of_a_coin_and_what_epsilon_admits(store: str) -> None:
-    first, second = curves(attacked(200, membership_random=0.0, membership_surrogate_threshold=0.2))
+    first, second = curves(attacked(200, membership_random=0.0, membership_answers=0.2))
     assert [list(chart.series) for chart in (first, second)] == [
         list(SHIFTS),
-        ["membership_surrogate_threshold"],
+        ["membership_answers"],
     ]
     claimed = attacked(epsilon=1.0)
     (found,) = curves(claimed)

@@ -392,9 +392,3 @@ def test_few_people_are_named(ax: Axes) -> None:
 def test_without_a_curve_the_axes_say_so(ax: Axes) -> None:
     RocDisplay.from_report(membership({}), ax=ax)
     assert texts(ax) == ["no attack with a curve"]
-
-
-def test_success_through_a_surrogate_is_not_called_an_area(ax: Axes) -> None:
-    RocDisplay.from_report(membership({"membership_surrogate_explanations": 1.0}), ax=ax)
-    assert len(legend(ax)) == 2
-    assert "AUC" not in legend(ax)[1]

@@ -267,7 +267,7 @@ def test_every_text_is_said_where_it_holds_alone() -> None:
     texts = [said(report) for report in reports]
     for section in load("sections"):
         for block in section["blocks"]:
-            if block.get("curves") or block.get("chart") == "intersection":
+            if block.get("curves"):
                 continue  # of audits that the example has none of
             for name in set(block) & {"text", "caption", "title", "description", "note"}:
                 words = max(re.split(r"\{\w+\}", block[name]), key=len).strip()
