@@ -195,21 +195,19 @@ def log(acts: Sequence[Act], folder: Path) -> tuple[dict[str, str], PrivacyRepor
     """
     import mlflow
 
-    from cfk_plugin.report.inputs import HumanInputs
     from cfk_plugin.report.privacy_report import PrivacyReport
 
     # What is true of the demo; everything else is left open, as it would be for a newcomer.
-    inputs = HumanInputs(
-        answers={
+    inputs = {
+        "answers": {
             "system": "the demo of cfk_plugin",
             "decision": "whether the disease of a diabetes patient progresses much within a year",
             "recipients": "whoever runs the demo",
             "recipients_pool": "yes",
             "purpose": "demonstration",
             "background_knowledge": "age, sex and BMI of every patient; the data are public",
-        },
-        reason="demonstration",
-    )
+        }
+    }
     uri = store(folder)
     client = mlflow.MlflowClient(tracking_uri=uri)
     if client.get_experiment_by_name(EXPERIMENT) is None:

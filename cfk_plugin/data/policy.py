@@ -30,23 +30,6 @@ At the query, at a counterfactual, or at that of an explainer whose adapter decl
 depends on a single row.
 """
 
-PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        # Goethals, Sörensen, Martens (2023), section 5.3.2
-        "paper": {"k": 10, "guarantee": "lookup"},
-        # US Centers for Medicare & Medicaid Services, cell size suppression policy: no cell of 1 to
-        # 10
-        "cms-11": {"k": 11},
-        # European Medicines Agency, policy 0070 guidance: maximum risk 0.09, so k = 12
-        "ema-0070": {"k": 12},
-        # house choice, no external source
-        "k20": {"k": 20},
-    }
-)
-"""Name to the settings that differ from the default ones; their sources:
-`cfk_plugin.report.inputs`.
-"""
-
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {guarantee: promise.not_stopped for guarantee, promise in PROMISES.items()}
 )
@@ -267,29 +250,6 @@ class PrivacyPolicy:
                 'move_towards_query=True needs guarantee="catalogue", whose answers it moves,'
                 f" and private values that leave as they are, without {', '.join(_PLAIN)}"
             )
-
-    @classmethod
-    def preset(cls, name: str, **changes: Any) -> PrivacyPolicy:
-        """Return a named policy.
-
-        "paper", "cms-11" and "ema-0070" are from published sources; "k20" is our own choice.
-
-        Parameters
-        ----------
-        name : str
-        **changes : settings that differ from the preset
-
-        Raises
-        ------
-        PolicyError
-            If the preset is unknown.
-        """
-        if name not in PRESETS:
-            raise PolicyError(
-                f"unknown preset {name!r}; known: {', '.join(PRESETS)}"
-                f"{did_you_mean([name], PRESETS)}"
-            )
-        return cls(**{**PRESETS[name], **changes})
 
     def with_guarantee(self, guarantee: GuaranteeName, **changes: Any) -> PrivacyPolicy:
         """Return the policy under a guarantee, with further changes.

@@ -1,4 +1,4 @@
-"""The checks behind the verdict: each judges a case by exact figures, before anything is hidden."""
+"""The checks behind the verdict."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from cfk_plugin.report.data import (
     Verdict,
     load,
 )
-from cfk_plugin.report.disclosure import Audited, Kind, kind_of
 from cfk_plugin.report.inputs import BY_PEOPLE, Asked, HumanInputs, is_promised
-from cfk_plugin.report.runs import Compared, compared, whole
+from cfk_plugin.report.runs import Audited, Compared, compared, whole
 
 if TYPE_CHECKING:
     from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
 
 
 OWN_POLICY = "the policy of the runs"
-"""Source of a threshold that neither a preset nor people ask for."""
+"""Source of a threshold that people do not ask for."""
 
 _BY_CHANCE = "linkage"
 """The family whose attacks name one of k people: k-anonymity admits one in k."""
@@ -62,16 +61,9 @@ class Judgment(NamedTuple):
     words: Mapping[str, str] = MappingProxyType({})
 
 
-class Line(NamedTuple):
-    """A line of the verdict, not yet disclosed, and what its figure counts."""
-
-    check: CheckResult
-    kind: Kind
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class JudgedCase:
-    """Everything that a check may look at, all exact."""
+    """Everything that a check may look at."""
 
     evidence: Evidence
     pooled: Pooled
@@ -112,8 +104,8 @@ class JudgedCase:
     def asked(
         self, name: str, setting: str | None = None, strictest: Callable[[list[Any]], Any] = max
     ) -> Asked:
-        """Return what a preset, people or the house ask for, else the strictest setting in the
-        runs' policies.
+        """Return what people or the house ask for, else the strictest setting in the runs'
+        policies.
         """
         chosen = self.thresholds.get(name)
         if chosen is not None and chosen.value is not None:
@@ -128,7 +120,7 @@ class JudgedCase:
 
     def accepted(self, check: str) -> bool:
         """Say whether people accepted this risk."""
-        return self.inputs.accepted(check, self.policies) is not None
+        return self.inputs.accepts(check, self.policies)
 
 
 # --- what a release discloses of people ---
@@ -452,7 +444,7 @@ def _attack_epsilon(case: JudgedCase, claimed: float | None) -> Judgment:
 _SEVERITY: Mapping[str, int] = {"fail": 3, "review": 2, "pass": 1, "not_measured": 0}
 
 
-def _attacks(case: JudgedCase) -> list[Line]:
+def _attacks(case: JudgedCase) -> list[CheckResult]:
     """Return a line for every attack that names people, and for each family of attacks on models
     one that shows the worst result; also for every expected family without any.
 
@@ -485,7 +477,7 @@ class JudgedAttack(NamedTuple):
     """An attack, and what a check says of it."""
 
     attack: Attack
-    line: Line
+    check: CheckResult
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -493,7 +485,7 @@ class JudgedAttack(NamedTuple):
 
         An attack that fell short says nothing where another one did not.
         """
-        check = self.line.check
+        check = self.check
         severity = _SEVERITY[check.status]
         if check.status == "review" and _fell_short(self.attack):
             severity = _SEVERITY["not_measured"]
@@ -508,18 +500,18 @@ def _kind_of(attack: Attack) -> str:
     return attack.id
 
 
-def _worst_line(kind: str, results: Sequence[JudgedAttack]) -> Line:
+def _worst_line(kind: str, results: Sequence[JudgedAttack]) -> CheckResult:
     """Return the line of the worst of several attacks of a kind; the first wins a tie."""
     worst = max(results, key=lambda each: each.rank)
-    check = replace(worst.line.check, id=f"attack_{kind}")
+    check = replace(worst.check, id=f"attack_{kind}")
     if len(results) > 1:
         words = {"n": len(results), "name": worst.attack.id}
         which = load("checks")["attack"]["worst"].format_map(words)
         check = replace(check, text=f"{check.text} {which}")
-    return worst.line._replace(check=check)
+    return check
 
 
-def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Line:
+def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> CheckResult:
     """Judge an attack, and what it found of single attributes."""
     if kept := _kept(case, attack):
         return kept
@@ -537,11 +529,10 @@ def _of_attack(case: JudgedCase, attack: Attack, parts: Sequence[Attack]) -> Lin
             measured=found.over, words={"with_what": found.with_what, **finding.words}
         )
     finding = finding._replace(evidence=_run_of(attack))
-    kind: Kind = "rate" if attack.family in OF_MODELS else "chance"
-    return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack", kind)
+    return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack")
 
 
-def _kept(case: JudgedCase, attack: Attack) -> Line | None:
+def _kept(case: JudgedCase, attack: Attack) -> CheckResult | None:
     """Judge, as the audit does, how many people an attack left, if the guarantee promises a
     number.
     """
@@ -564,7 +555,7 @@ def _kept(case: JudgedCase, attack: Attack) -> Line | None:
         finding = Judgment("fail", why="fewer")
     finding = finding._replace(measured=Amount(value=least), evidence=_run_of(attack))
     asked = Asked(needed, "k of the policy: the guarantee promises it")
-    return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack", "class_size")
+    return _line(f"attack_{attack.id}", _ATTACKS, asked, finding, "attack")
 
 
 def _run_of(attack: Attack) -> tuple[str, ...]:
@@ -695,7 +686,7 @@ _OF_ALL = (
 )
 
 
-def judged(case: JudgedCase) -> list[Line]:
+def judged(case: JudgedCase) -> list[CheckResult]:
     """Return a line for every check that applies, also if it was not measured."""
     rules = [
         *(_OF_REGIONS if case.of_regions else ()),
@@ -718,14 +709,13 @@ def _line(
     asked: Asked,
     found: Judgment,
     texts: str | None = None,
-    kind: Kind | None = None,
-) -> Line:
+) -> CheckResult:
     """Return what was found, worded by the entry `texts`: the check's own, or that of all
     attacks.
     """
     words = {**load("checks")["common"], **load("checks")[texts or name]}
     finding = found.why or found.status
-    check = CheckResult(
+    return CheckResult(
         id=name,
         status=found.status,
         measured=found.measured,
@@ -736,7 +726,6 @@ def _line(
         step=_step(name, finding),
         evidence=found.evidence,
     )
-    return Line(check, kind or kind_of(name))
 
 
 def _step(check: str, finding: str) -> str:

@@ -5,23 +5,36 @@ of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.metrics.intervals import POOLED, GroupGap, bootstrap, group_gap, wilson
-from cfk_plugin.report.data import LEAST, Amount, Distribution, Group, Metric
-from cfk_plugin.report.disclosure import ENOUGH_FOR_QUANTILES, DisclosureControl, roc_curves
+from cfk_plugin.audit.result import GUESSES
+from cfk_plugin.metrics.intervals import (
+    POOLED,
+    GroupGap,
+    bootstrap,
+    group_gap,
+    roc_height,
+    wilson,
+)
+from cfk_plugin.report.data import (
+    LEAST,
+    NOT_MEASURED,
+    Amount,
+    Attack,
+    Distribution,
+    Group,
+    Metric,
+)
 from cfk_plugin.report.runs import needs_no_change
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_plugin.report.disclosure import Audited
-    from cfk_plugin.report.runs import Evidence, Pooled
+    from cfk_plugin.report.runs import Audited, Evidence, Pooled
 
 
 POPULATION, RELEASES, RISK, COMPOSITION, VALIDITY, UTILITY, DP = 2, 4, 5, 6, 7, 8, 11
@@ -33,6 +46,7 @@ _RECOUNT = "recounted at release"
 _RISK_THRESHOLDS = {"at_risk_009": 0.09, "at_risk_020": 0.20}
 LATENCIES = {"latency_p50": 50, "latency_p95": 95, "latency_p99": 99}
 _MOST_RESAMPLED = 20_000
+_ENOUGH_FOR_QUANTILES = 50
 
 
 def figures(evidence: Evidence, pooled: Pooled) -> dict[str, Metric]:
@@ -276,7 +290,7 @@ def _quantile(
     *,
     known: bool = True,
 ) -> Metric:
-    enough = known and len(values) >= ENOUGH_FOR_QUANTILES
+    enough = known and len(values) >= _ENOUGH_FOR_QUANTILES
     value = float(np.percentile(values, percent)) if enough else None
     return _figure(name, section, method, value=value, n=len(values))
 
@@ -394,18 +408,19 @@ def distributions(
     evidence: Evidence,
     pooled: Pooled,
     audited: tuple[Audited, ...],
-    control: DisclosureControl,
     floor: float | None,
 ) -> tuple[Distribution, ...]:
+    """Return the amounts that the report shows by category."""
     found: list[Distribution | None] = []
     if len(pooled.regions):
-        found += [_sizes(evidence, pooled, control), _risk(pooled, control), _ncp(pooled, control)]
-        found += [_pureness(pooled, control, floor)]
+        found += [_sizes(evidence, pooled), _risk(pooled), _ncp(pooled)]
+        found += [_pureness(pooled, floor)]
     found += [_frontier(evidence), _comparison(evidence)]
-    return (*(each for each in found if each is not None), *roc_curves(audited, control))
+    found.append(_roc(audited))
+    return tuple(distribution for distribution in found if distribution is not None)
 
 
-def _sizes(evidence: Evidence, pooled: Pooled, control: DisclosureControl) -> Distribution:
+def _sizes(evidence: Evidence, pooled: Pooled) -> Distribution:
     """Class sizes of people before protection, and of releases after it, in bins of k."""
     k = pooled.k or 1
     edges = [1, k, 2 * k, 5 * k, 10 * k]
@@ -416,35 +431,15 @@ def _sizes(evidence: Evidence, pooled: Pooled, control: DisclosureControl) -> Di
     ]
     counts = np.histogram(pooled.values("k"), [*edges, np.inf])[0]
     total = int(counts.sum())
-    after = control.counts(
-        dict(zip(labels, counts.tolist(), strict=True)),
-        "distributions.class_sizes.after",
-        people=False,
-    )
-    released = []
-    for label, count in zip(labels, counts, strict=True):
-        place = f"distributions.class_sizes.after.{label}"
-        share = after[label]
-        if share.band is None:
-            share = replace(_shown_share(int(count), total, control, place), n=None)
-        released.append(share)
-    series = {"released explanations": tuple(released)}
+    released = tuple(Amount(value=int(count) / total) for count in counts)
+    series = {"released explanations": released}
     before = _before(evidence, k, labels)
     note = ""
     if before is not None:
         series = {"people before protection": before, **series}
-        hidden = [label for label, amount in zip(labels, before, strict=True) if amount.band]
-        control.hidden += [f"distributions.class_sizes.before.{label}" for label in hidden]
     else:
         note = "The class sizes before protection are not on record for this k."
     return Distribution(id="class_sizes", section=5, labels=tuple(labels), series=series, note=note)
-
-
-def _shown_share(part: int, n: int, control: DisclosureControl, place: str) -> Amount:
-    """Return the share of some explanations as the edition may show it, without its interval."""
-    exact = _share(place, part, n, RISK).amount
-    shown = control.amount(exact, "share_of_requests", place)
-    return replace(shown, low=None, high=None)
 
 
 def _before(evidence: Evidence, k: int, labels: list[str]) -> tuple[Amount, ...] | None:
@@ -489,34 +484,26 @@ def _joint(counts: list[int | str], people: int) -> Amount:
     return Amount(value=round(sum(count for count in counts if isinstance(count, int)) / people, 3))
 
 
-def _risk(pooled: Pooled, control: DisclosureControl) -> Distribution:
+def _risk(pooled: Pooled) -> Distribution:
     """Share of releases with a prosecutor risk above each of several thresholds."""
     risk, k = 1 / pooled.values("k"), pooled.k or 1
     at = sorted({*_RISKS, 1 / k}, reverse=True)
     labels = tuple(f"{x:.3g}" for x in at)
-    series = tuple(
-        _shown_share(
-            int((risk > x + _ROUNDING).sum()), len(risk), control, f"distributions.risk.{label}"
-        )
-        for x, label in zip(at, labels, strict=True)
-    )
+    series = tuple(Amount(value=float((risk > x + _ROUNDING).mean())) for x in at)
     marks = {"EMA policy 0070": 0.09, "1 / k": 1 / k}
     return Distribution(
         id="risk", section=5, labels=labels, series={"share of releases": series}, marks=marks
     )
 
 
-def _ncp(pooled: Pooled, control: DisclosureControl) -> Distribution | None:
+def _ncp(pooled: Pooled) -> Distribution | None:
     """Mean loss of each attribute, largest first."""
     columns = [str(name) for name in pooled.regions if str(name).startswith(NCP_OF)]
     amounts = {}
     for column in columns:
-        name = column.removeprefix(NCP_OF)
-        exact = _mean(name, pooled.regions[column].dropna().to_numpy(dtype=float), UTILITY).amount
-        if exact.measured:
-            place = f"distributions.ncp_by_attribute.{name}"
-            shown = control.amount(exact, "mean", place)
-            amounts[name] = Amount(value=shown.value)
+        losses = pooled.regions[column].dropna()
+        if len(losses):
+            amounts[column.removeprefix(NCP_OF)] = Amount(value=float(losses.mean()))
     if not amounts:
         return None
     order = sorted(amounts, key=lambda name: (-(amounts[name].value or 0), name))
@@ -524,23 +511,21 @@ def _ncp(pooled: Pooled, control: DisclosureControl) -> Distribution | None:
     return Distribution(id="ncp_by_attribute", section=8, labels=tuple(order), series=series)
 
 
-def _pureness(
-    pooled: Pooled, control: DisclosureControl, floor: float | None
-) -> Distribution | None:
+def _pureness(pooled: Pooled, floor: float | None) -> Distribution | None:
     """Pureness of all releases, sorted, at percentiles; each with its interval."""
     rows = (
         pooled.regions[["pureness", "pureness_low", "pureness_high"]]
         .dropna()
         .sort_values(["pureness", "pureness_low"])
     )
-    if len(rows) < ENOUGH_FOR_QUANTILES:
-        control.hidden += ["distributions.pureness"] if len(rows) else []
+    if len(rows) < _ENOUGH_FOR_QUANTILES:
         return None
     percent = list(range(0, 101, 5))
     at = np.round(np.array(percent) / 100 * (len(rows) - 1)).astype(int)
     values = rows.to_numpy(dtype=float)[at]
-    exact = [Amount(value=float(v), low=float(low), high=float(high)) for v, low, high in values]
-    amounts = tuple(control.amount(of, "smallest", "distributions.pureness") for of in exact)
+    amounts = tuple(
+        Amount(value=float(value), low=float(low), high=float(high)) for value, low, high in values
+    )
     marks = {} if floor is None else {"floor": floor}
     labels = tuple(f"{p} %" for p in percent)
     return Distribution(
@@ -604,3 +589,32 @@ def _comparison(evidence: Evidence) -> Distribution | None:
 def _logged(found: Mapping[str, Any] | None) -> Amount:
     known = found or {}
     return Amount(value=known.get("value"), low=known.get("low"), high=known.get("high"))
+
+
+_FALSE_ALARMS = (0.1, 0.01, 0.001)
+"""Rates of false alarms at which the report shows how many members an attack finds."""
+
+
+def _roc(audited: tuple[Audited, ...]) -> Distribution | None:
+    """Share of members that the judged attacks find, by the rate of false alarms."""
+    series = {}
+    for attack, audit in audited:
+        curve = (audit.get("curves") or {}).get(attack.id)
+        if curve is not None and attack.judged and attack.id not in GUESSES and curve["fpr"]:
+            series[attack.id] = tuple(_members_found(attack, curve, rate) for rate in _FALSE_ALARMS)
+    if not series:
+        return None
+    labels = tuple(f"{rate:g}" for rate in _FALSE_ALARMS)
+    return Distribution(id="roc", section=9, labels=labels, series=series)
+
+
+def _members_found(attack: Attack, curve: Mapping[str, Any], rate: float) -> Amount:
+    """Return the share of members found, with its interval if the attack has one."""
+    others = attack.figure("others")
+    if others and rate < 1 / others:
+        return NOT_MEASURED
+    name = f"tpr_at_{rate:g}".replace(".", "_")
+    if name not in attack.figures:
+        return Amount(value=float(roc_height(curve["fpr"], curve["tpr"], rate)))
+    value, low, high = (attack.figure(f"{name}{end}") for end in ("", "_low", "_high"))
+    return NOT_MEASURED if value is None else Amount(value=value, low=low, high=high)

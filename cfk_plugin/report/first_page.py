@@ -1,7 +1,7 @@
 """The first page of a report: the verdict and what a pass needs, three figures, and the next steps.
 
-The page, Markdown, notebooks and the command line show what `first_page` returns, so that all of
-them use the same words.
+The page, notebooks and the command line show what `first_page` returns, so that all of them use
+the same words.
 """
 
 from __future__ import annotations
@@ -9,24 +9,21 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
 from cfk_plugin.audit.result import GUESSES, WITHOUT_EXPLANATIONS
 from cfk_plugin.errors import counted
-from cfk_plugin.report.data import Amount, Attack, CheckResult, ReportData, Status, load
-from cfk_plugin.report.disclosure import NOT_MEASURED_TEXT, Unit, shown
-from cfk_plugin.report.render import (
-    STATUS_TEXTS,
-    WORST_FIRST,
-    FirstPage,
-    Inline,
-    Link,
-    NextStep,
-    Picture,
-    Text,
-    Tile,
-    one_line,
+from cfk_plugin.report.amounts import NOT_MEASURED_TEXT, STATUS_TEXTS, Unit, shown
+from cfk_plugin.report.data import (
+    Amount,
+    Attack,
+    CheckResult,
+    ReportData,
+    Status,
+    Verdict,
+    load,
 )
 from cfk_plugin.report.runs import compared
 from cfk_plugin.report.statements import title_of
@@ -38,6 +35,74 @@ _MOST_WIDTHS = 5
 _LONGEST = 160
 _LONGEST_REASON = 240
 _LONGEST_PASS = 420
+_MOST_STEPS = 5
+
+_WORST_FIRST: Sequence[Status] = ("fail", "review", "not_measured", "pass")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure and its explanation."""
+
+    name: str
+    figure: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """How much of the range of each attribute one explanation gives; it shows no value."""
+
+    caption: str
+    rows: Sequence[tuple[str, float, str]]  # attribute, share of its range, the same in words
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to do next, the anchor of the check that needs it, and the command, if there is one."""
+
+    text: str
+    anchor: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstPage:
+    """The part of a report above the sections; a notebook and the command line show it, too."""
+
+    verdict: Verdict
+    reason: str
+    for_a_pass: str  # what is missing for a pass; "" if nothing is
+    tiles: Sequence[Tile]
+    rest: Sequence[str]
+    picture: Picture | None
+    steps: Sequence[NextStep]
+    how_to_copy: str  # what to replace in the commands; "" if there is nothing
+    not_covered: Sequence[str]
+
+    @property
+    def steps_on_page(self) -> Sequence[NextStep]:
+        """The steps that fit one screen, and how many more there are."""
+        n_more = len(self.steps) - _MOST_STEPS
+        if n_more <= 0:
+            return self.steps
+        rest = NextStep(f"{n_more + 1} more: see the checks.", "section-0")
+        return [*self.steps[: _MOST_STEPS - 1], rest]
+
+
+_LINE_BREAKS = re.compile(r"\s+")
+NOT_TEXT = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]"
+)
+"""Characters that XML forbids, control characters except line ends, and marks that change the text
+direction.
+"""
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and control characters."""
+    return NOT_TEXT.sub("", _LINE_BREAKS.sub(" ", text)).strip()
 
 
 def first_page(data: ReportData) -> FirstPage:
@@ -80,7 +145,7 @@ def days_of(period: Mapping[str, Any]) -> str:
 def open_checks(data: ReportData) -> list[CheckResult]:
     """Return the checks that do not pass, the worst first."""
     checks = [check for check in data.checks if check.status != "pass"]
-    return sorted(checks, key=lambda check: WORST_FIRST.index(check.status))
+    return sorted(checks, key=lambda check: _WORST_FIRST.index(check.status))
 
 
 # --- the verdict, and what a pass needs ---
@@ -173,25 +238,19 @@ def _filled(data: ReportData, text: str, checks: Sequence[CheckResult]) -> str:
             "experiment": experiment,
             "against": ",".join(owners) or "catalogue",
             "policy": policy,
-            "report": _command(data),
-            "inputs": _with_inputs(_command(data)),
+            "report": data.report["command"],
+            "inputs": _with_inputs(data.report["command"]),
             "questions": counted(len(data.open_questions), "open question"),
             "limits": ", ".join(limits),
-            "limits_to_set": ", ".join(f"{name}: NUMBER" for name in limits),
+            "limits_to_set": ", ".join(f'"{name}": NUMBER' for name in limits),
         }
     )
 
 
-def _command(data: ReportData) -> str:
-    """Return the command that makes the report again, without the default."""
-    return data.report["command"].replace(" --edition internal", "")
-
-
 def _with_inputs(command: str) -> str:
-    """Return the commands that write the form for answers, unless there is one, and use it."""
-    if "--inputs" in command:
-        return f"{command} -o report.html"
-    return f"cfk report --template inputs.yaml\n{command} --inputs inputs.yaml -o report.html"
+    """Return the command that makes the report with people's answers."""
+    inputs = "" if "--inputs" in command else " --inputs inputs.json"
+    return f"{command}{inputs} -o report.html"
 
 
 _OWNERS = {
@@ -231,10 +290,9 @@ def worst_attack(data: ReportData) -> Attack | None:
         comparison = compared(attack)
         if comparison is not None and comparison.over.value is not None:
             excess[place] = comparison.over.value
-    if excess:
-        return attacks[max(excess, key=lambda place: excess[place])]
-    # of few attempts the external edition has a band alone
-    return next((attack for attack in attacks if attack.main.band), None)
+    if not excess:
+        return None
+    return attacks[max(excess, key=lambda place: excess[place])]
 
 
 def _attacks_on_release(data: ReportData) -> list[Attack]:
@@ -246,29 +304,24 @@ def _attacks_on_release(data: ReportData) -> list[Attack]:
     ]
 
 
-def _why_no_worst_attack(data: ReportData) -> Text:
+def _why_no_worst_attack(data: ReportData) -> str:
     """Say why no attack can be named the worst."""
     attacks = [attack for attack in data.attacks if attack.id not in GUESSES]
     if not attacks:
-        return Text.of(
-            Link("No attack was run", "#section-0"),
-            ", so the risk from active attackers is unknown.",
-        )
-    table = "#table-attacks"
+        return "No attack was run, so the risk from active attackers is unknown."
     if _attacks_on_release(data):
-        return Text.of(
-            Link("Attacks were run", table),
-            ", but their success, or the rate it is compared with, was not measured.",
+        return (
+            "Attacks were run, but their success, or the rate it is compared with, was not"
+            " measured."
         )
     if all(attack.id in WITHOUT_EXPLANATIONS for attack in attacks):
-        return Text.of(
-            Link("The attacks that were run", table),
-            " use only the model, so the risk from attackers who use explanations is unknown.",
+        return (
+            "The attacks that were run use only the model, so the risk from attackers who use"
+            " explanations is unknown."
         )
-    return Text.of(
-        "No check judges ",
-        Link("the attacks that were run", table),
-        ", so the risk from attackers who use the release is unknown.",
+    return (
+        "No check judges the attacks that were run, so the risk from attackers who use the release"
+        " is unknown."
     )
 
 
@@ -277,7 +330,7 @@ def _worst_attack(data: ReportData) -> Tile:
     tally = _tally(data)
     if attack is None:
         lookup = data.metric("prosecutor_risk_max")
-        lines: list[Inline] = [_why_no_worst_attack(data)]
+        lines = [_why_no_worst_attack(data)]
         if lookup.measured:
             chance = shown(lookup, "share")
             lines.append(
@@ -287,9 +340,9 @@ def _worst_attack(data: ReportData) -> Tile:
     figure, interval = apart(attack.main, "share")
     baseline, _ = apart(attack.baseline, "share")
     control, _ = apart(attack.control, "share")
-    name = Link(title_of(data, attack.id), "#table-attacks")
+    success = f"{title_of(data, attack.id)}: success{interval}."
     against = f"Baseline: {baseline}. Control (people not in the training data): {control}."
-    return Tile(WORST_ATTACK, figure, (Text.of(name, f": success{interval}."), against, *tally))
+    return Tile(WORST_ATTACK, figure, (success, against, *tally))
 
 
 def _tally(data: ReportData) -> list[str]:
@@ -334,17 +387,14 @@ def _distances(data: ReportData, name: str) -> tuple[Amount, Amount]:
 # --- the rest in a few lines ---
 
 
-def _rest(data: ReportData) -> Iterator[Inline]:
+def _rest(data: ReportData) -> Iterator[str]:
     """Yield sentences on what was released, whether it holds, for whom, and of when."""
     counts: Mapping[str, Any] = data.releases
     asked = shown(counts["asked"], "count")
     released = shown(counts["released"], "count")
     withheld = shown(counts["withheld"], "count")
-    figure = f"{released} of {asked} explanations released"
-    if counts["released"].band is not None:
-        figure = f"{asked} explanations requested"
     when = days_of(data.report["period"]) or "none in the period"
-    yield f"{figure}, {withheld} withheld ({when})."
+    yield f"{released} of {asked} explanations released, {withheld} withheld ({when})."
     yield _truth(data)
     recipients = data.system.get("recipients")
     if recipients:
@@ -352,7 +402,7 @@ def _rest(data: ReportData) -> Iterator[Inline]:
         pooled = f"Can they pool explanations? {pool.capitalize()}."
         yield f"Recipients: {shortened(recipients)}. {pooled}"
     else:
-        yield Text.of(Link("It is not stated", "#section-12"), " who receives explanations.")
+        yield "It is not stated who receives explanations."
     model = on_record(data.environment.get("model"))
     explainers = on_record(", ".join(data.policy["generators"]))
     yield f"Model: {shortened(model)}. Explainer: {shortened(explainers)}."
@@ -378,8 +428,6 @@ def _facts(data: ReportData) -> str:
     parts = []
     if since != "…" or until != "…":
         parts.append(f"Requested period: {since} to {until}.")
-    if data.report["reason"]:
-        parts.append(f"Reason for this report: {shortened(data.report['reason'])}.")
     if data.report["as_of"]:
         parts.append(f"As of {str(data.report['as_of'])[:10]}.")
     parts.append(f"Report {data.report['id']}.")
@@ -423,20 +471,17 @@ _UNDECIDED = {"fail": "Settle", "not_measured": "Measure", "review": "Decide"}
 
 
 def _steps(data: ReportData) -> list[NextStep]:
-    """Return what to do next: what fails, then the steps that settle most, then decisions.
-
-    Commands are for the data holder, so the external edition has none.
-    """
+    """Return what to do next: what fails, then the steps that settle most, then decisions."""
     found = [
         *_to_settle(data, ("fail",)),
         *_with_command(data),
         *_to_settle(data, ("not_measured", "review")),
     ]
     if not found:
-        again = data.system.get("next_review")
-        when = f" by {again}." if again else " when something changes."
-        text = Text.of(Link("Make this report again", "#section-13"), when)
-        return [NextStep(text, _command(data))]
+        date = data.system.get("next_review")
+        when = f" by {date}." if date else " when something changes."
+        again = NextStep(f"Make this report again{when}", "section-13", data.report["command"])
+        return [again]
     return found
 
 
@@ -456,13 +501,12 @@ def _how_to_copy(steps: Sequence[NextStep]) -> str:
 
 
 def _with_command(data: ReportData) -> Iterator[NextStep]:
-    is_internal = data.report["edition"] == "internal"
     for step, checks in _needed(data):
         do = _filled(data, step["do"], checks)
         names = ", ".join(_short_title(data, check) for check in checks)
-        text = Text.of(Link(do[:1].upper() + do[1:], f"#check-{checks[0].id}"), f" ({names}).")
-        command = _filled(data, step["command"], checks) if is_internal else ""
-        yield NextStep(text, command)
+        text = f"{do[:1].upper()}{do[1:]} ({names})."
+        command = _filled(data, step["command"], checks)
+        yield NextStep(text, f"check-{checks[0].id}", command)
 
 
 def _to_settle(data: ReportData, statuses: Sequence[Status]) -> Iterator[NextStep]:
@@ -473,8 +517,8 @@ def _to_settle(data: ReportData, statuses: Sequence[Status]) -> Iterator[NextSte
             alike.setdefault((check.status, check.text), []).append(check)
     for (status, text), checks in alike.items():
         names = ", ".join(_short_title(data, check) for check in checks)
-        link = Link(f"{_UNDECIDED[status]}: {shortened(names)}", f"#check-{checks[0].id}")
-        yield NextStep(Text.of(link, f". {shortened(text)}"))
+        settle = f"{_UNDECIDED[status]}: {shortened(names)}. {shortened(text)}"
+        yield NextStep(settle, f"check-{checks[0].id}")
 
 
 def _short_title(data: ReportData, check: CheckResult) -> str:

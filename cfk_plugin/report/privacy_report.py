@@ -1,30 +1,27 @@
-"""The privacy report of logged runs: computed, judged, disclosed and worded, in all its formats."""
+"""The privacy report of logged runs."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from cfk_plugin.errors import InputError, check_place, require, whole_file
+from cfk_plugin.errors import InputError, check_place, whole_file
+from cfk_plugin.records.run import write
 from cfk_plugin.records.search import ids_of
-from cfk_plugin.report import delivery, reading, render, runs, statements
-from cfk_plugin.report.checks import JudgedCase, Line, judged, verdict
-from cfk_plugin.report.compose import compose
+from cfk_plugin.records.stores import client_of, tracking_errors
+from cfk_plugin.report import page, reading, runs, statements
+from cfk_plugin.report.amounts import STATUS_TEXTS
+from cfk_plugin.report.checks import JudgedCase, judged, verdict
 from cfk_plugin.report.data import (
-    LEAST,
     Amount,
     CertificateLine,
-    CheckResult,
-    Edition,
-    Group,
-    Metric,
     ReleaseCounts,
     ReportData,
     ReportHead,
@@ -32,39 +29,38 @@ from cfk_plugin.report.data import (
     ShownRelease,
     Verdict,
 )
-from cfk_plugin.report.disclosure import (
-    HIDDEN,
-    DisclosureControl,
-    Kind,
-    as_supported,
-    in_steps,
-    kind_of,
-    shown_attack,
-)
 from cfk_plugin.report.figures import LATENCIES, NCP_OF, distributions, figures, finite, groups
 from cfk_plugin.report.first_page import first_page
-from cfk_plugin.report.inputs import Asked, HumanInputs, open_questions, thresholds
+from cfk_plugin.report.inputs import QUESTIONS, HumanInputs, open_questions, thresholds
 from cfk_plugin.report.runs import Evidence, Pooled
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
     from cfk_plugin.records.period import Moment
 
+    Inputs = Mapping[str, Any] | str | Path | None
 
-SUFFIXES = (".html", ".json", ".md")
+
+SUFFIXES = (".html", ".json")
 """Formats of `PrivacyReport.save`."""
+
+_SOURCES = "cfk.report"
+"""Tag of a run that has a report of several runs: their number."""
+_VERDICT = "cfk.report.verdict"
+"""Tag of a run that has a report."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PrivacyReport:
     """What was released and at what risk, from logged runs alone.
 
-    Made by `of_runs` or `of_experiment`; every format is a pure function of `data`.
+    It is for the data holder: figures are exact, and runs are named. Made by `of_runs` or
+    `of_experiment`; every format is a pure function of `data`.
 
     Attributes
     ----------
     data : ReportData
-        What the report says. In the external edition class sizes are bands and no run is named.
+        What the report says.
     run_ids : tuple of str
         The runs that it was made from, oldest first; empty for a report that was read from its
         JSON.
@@ -88,10 +84,7 @@ class PrivacyReport:
         *,
         since: Moment | None = None,
         until: Moment | None = None,
-        edition: Edition = "internal",
-        preset: str | None = None,
-        inputs: HumanInputs | str | Path | None = None,
-        previous: PrivacyReport | str | Path | None = None,
+        inputs: Inputs = None,
         tracking_uri: str | None = None,
         progress: Progress | None = None,
     ) -> PrivacyReport:
@@ -102,15 +95,9 @@ class PrivacyReport:
         run_ids : sequence of str, or str
         since, until : datetime, date or str, optional
             The period; a day, as in ``until="2026-10-31"``, is included as a whole.
-        edition : {"internal", "external"}
-            Exact, for internal use; or banded, to give away.
-        preset : str, optional
-            Thresholds with a source. Default: what the policies of the runs ask for.
-        inputs : HumanInputs or path, optional
-            People's answers; without them every question is open, and the verdict is at
-            best review.
-        previous : PrivacyReport or path, optional
-            An earlier report of the same edition, to say what changed; a path is of its JSON.
+        inputs : mapping or path of a JSON file, optional
+            What only people can say: ``answers``, ``accepted_risks`` and ``thresholds``. Without
+            answers every question is open, and the verdict is at best review.
         tracking_uri : str, optional
             Default: MLflow's own setting.
         progress : callable, optional
@@ -119,23 +106,23 @@ class PrivacyReport:
         Returns
         -------
         PrivacyReport
-            The same runs and settings give the same report, byte by byte.
+            The same runs and inputs give the same report, byte by byte.
 
         Raises
         ------
         InputError
-            If a run, the period or a setting is invalid.
+            If a run, the period or an input is invalid.
         TrackingError
             If the store does not answer, or is damaged.
         """
-        wanted = ids_of(run_ids)
-        settings = _Settings(
-            since, until, edition, preset, inputs, previous, tracking_uri, progress
+        ids = ids_of(run_ids)
+        human_inputs = HumanInputs.read(inputs)
+        evidence = reading.read_runs(
+            ids, tracking_uri=tracking_uri, since=since, until=until, progress=progress
         )
-        return cls(
-            *settings.report(reading.read_runs, wanted, [("--run", each) for each in wanted]),
-            tracking_uri,
-        )
+        source = [word for run_id in ids for word in ("--run", run_id)]
+        command = _command(source, since, until, inputs)
+        return cls._of_evidence(evidence, human_inputs, command, tracking_uri)
 
     @classmethod
     def of_experiment(
@@ -144,44 +131,55 @@ class PrivacyReport:
         *,
         since: Moment | None = None,
         until: Moment | None = None,
-        edition: Edition = "internal",
-        preset: str | None = None,
-        inputs: HumanInputs | str | Path | None = None,
-        previous: PrivacyReport | str | Path | None = None,
+        inputs: Inputs = None,
         tracking_uri: str | None = None,
         progress: Progress | None = None,
     ) -> PrivacyReport:
-        """Make the report of all runs of an experiment, by its name or, with ``id:`` before it, its
-        id.
+        """Make the report of all runs of an experiment.
 
-        Parameters, result and errors are those of `of_runs`.
+        `name` is its name or, with ``id:`` before it, its id. The other parameters, the result and
+        errors are those of `of_runs`.
         """
-        settings = _Settings(
-            since, until, edition, preset, inputs, previous, tracking_uri, progress
+        human_inputs = HumanInputs.read(inputs)
+        evidence = reading.read_experiment(
+            name, tracking_uri=tracking_uri, since=since, until=until, progress=progress
         )
-        return cls(
-            *settings.report(reading.read_experiment, name, [("--experiment", name)]), tracking_uri
-        )
+        command = _command(["--experiment", name], since, until, inputs)
+        return cls._of_evidence(evidence, human_inputs, command, tracking_uri)
 
     @classmethod
-    def read(cls, source: str | Path, *, tracking_uri: str | None = None) -> PrivacyReport:
-        """Read a report back: from its JSON, or from the id of a run that it was logged to.
+    def _of_evidence(
+        cls, evidence: Evidence, inputs: HumanInputs, command: str, tracking_uri: str | None
+    ) -> PrivacyReport:
+        data = _computed(evidence, inputs, command)
+        # A report's id follows from its content: the same evidence gives the same id.
+        digest = hashlib.sha256(data.to_json().encode()).hexdigest()[:16]
+        data = replace(data, report={**data.report, "id": digest})
+        run_ids = tuple(run.run_id for run in evidence.runs)
+        # The page depends on the order of keys and the type of sequences: those of the JSON.
+        return cls(ReportData.from_json(data.to_json()), run_ids, tracking_uri)
+
+    @classmethod
+    def read(cls, path: str | Path) -> PrivacyReport:
+        """Read a report back from its JSON.
 
         Raises
         ------
         InputError
-            If neither exists, or it is not a report that this release reads.
-        TrackingError
-            If MLflow cannot be read.
+            If the file cannot be read, or is not a report that this release reads.
         """
-        if not isinstance(source, str | Path):
-            raise InputError(
-                f"source must be a path or the id of a run, got {type(source).__name__}"
-            )
-        path = Path(source)
-        if isinstance(source, Path) or path.is_file() or path.suffix.lower() == ".json":
-            return cls(_read_json(path))
-        return cls(delivery.logged_report(source, tracking_uri=tracking_uri), (), tracking_uri)
+        if not isinstance(path, str | Path):
+            raise InputError(f"path must be a str or a Path, got {type(path).__name__}")
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise InputError(f"{path}: no such file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read ({type(error).__name__})") from None
+        try:
+            return cls(ReportData.from_json(text))
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
 
     @property
     def verdict(self) -> Verdict:
@@ -192,45 +190,18 @@ class PrivacyReport:
         """Return the JSON; its schema is ``cfk_plugin/schemas/report-1.schema.json``."""
         return self.data.to_json()
 
-    def to_html(
-        self, *, print_edition: bool = False, address: str | None = None, docs: str | None = None
-    ) -> str:
-        """Return one HTML file that loads nothing and has no script: a page for decisions, checks,
-        and annexes.
+    def to_html(self) -> str:
+        """Return one HTML file that loads nothing and has no script; printed, nothing is folded."""
+        return page.render_html(self.data)
 
-        Parameters
-        ----------
-        print_edition : bool
-            For printing: nothing is folded.
-        address : str, optional
-            Address of the tracking server, for links from run ids. Without it they are text.
-        docs : str, optional
-            Address of the page of definitions, for links from names of figures. Without it some
-            link to an annex.
-        """
-        return render.render_html(self._document(address, docs), print_edition=print_edition)
-
-    def to_markdown(self) -> str:
-        """Return the whole report as Markdown."""
-        return render.render_markdown(self._document())
-
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        print_edition: bool = False,
-        address: str | None = None,
-        docs: str | None = None,
-    ) -> None:
-        """Write the report in the format of the name's ending: .html, .json or .md.
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report in the format of the name's ending: .html or .json.
 
         An existing file is replaced when the new one is complete.
 
         Parameters
         ----------
         path : path
-        print_edition, address, docs
-            For HTML, as in `to_html`.
 
         Raises
         ------
@@ -239,18 +210,13 @@ class PrivacyReport:
         """
         place = Path(path)
         check_place(place, SUFFIXES)
-        makers: dict[str, Callable[[], str]] = {
-            ".html": lambda: self.to_html(print_edition=print_edition, address=address, docs=docs),
-            ".json": self.to_json,
-            ".md": self.to_markdown,
-        }
+        text = self.to_json() if place.suffix.lower() == ".json" else self.to_html()
         # line ends are not translated: the same report has the same bytes
         with whole_file(place) as draft:
-            draft.write_bytes(makers[place.suffix.lower()]().encode("utf-8"))
+            draft.write_bytes(text.encode("utf-8"))
 
     def log(self) -> str:
-        """Log the report to MLflow, as HTML, JSON and Markdown, and return the id of the run that
-        holds it.
+        """Log the report to MLflow, as HTML and JSON, and return the id of the run that has it.
 
         That is the run that it was made from or, if there are several, a new one in their
         experiment.
@@ -262,175 +228,100 @@ class PrivacyReport:
         TrackingError
             If MLflow does not take it.
         """
-        texts = {"html": self.to_html(), "json": self.to_json(), "md": self.to_markdown()}
-        return delivery.log_report(self.data, texts, self.run_ids, tracking_uri=self.tracking_uri)
+        if not self.run_ids:
+            raise InputError(
+                "the report names no run that it could be logged to; make it from runs"
+            )
+        files = {"cfk/report.html": self.to_html(), "cfk/report.json": self.to_json()}
+        # A batch of tags is written last: they mark the report as complete.
+        tags = {_VERDICT: self.verdict}
+        with tracking_errors("MLflow did not take the report"):
+            client = client_of(self.tracking_uri, makes=False)
+            run_id = self.run_ids[-1]
+            if len(self.run_ids) == 1:
+                write(client, run_id, texts=files, tags=tags)
+                return run_id
+            experiment = client.get_run(run_id).info.experiment_id
+            sources = {_SOURCES: str(len(self.run_ids))}
+            new = client.create_run(experiment, tags=sources, run_name="privacy report")
+            new_id = str(new.info.run_id)
+            status = "FAILED"
+            try:
+                write(client, new_id, texts=files, tags=tags)
+                status = "FINISHED"
+            finally:
+                client.set_terminated(new_id, status=status)
+        return new_id
 
     def __repr__(self) -> str:
         statuses = [check.status for check in self.data.checks]
-        counts = [
-            f"{statuses.count(status)} {text}" for status, text in render.STATUS_TEXTS.items()
-        ]
+        counts = [f"{statuses.count(status)} {text}" for status, text in STATUS_TEXTS.items()]
         return f"<PrivacyReport: {self.verdict}; {', '.join(counts)}>"
 
     def _repr_html_(self) -> str:
         """Return the first page in short, and the checks; the whole report is `to_html`."""
-        return render.render_cell(self.data, first_page(self.data))
-
-    def _document(self, address: str | None = None, docs: str | None = None) -> render.Document:
-        for what, where in (("the tracking server", address), ("the definitions", docs)):
-            if where is not None and not where.startswith(("http://", "https://")):
-                raise InputError(
-                    f"the address of {what} must begin with http:// or https://, got {where!r}"
-                )
-        return compose(self.data, address=address, docs=docs)
+        return page.render_cell(self.data, first_page(self.data))
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """The arguments of a report besides its runs; see `PrivacyReport.of_runs`."""
-
-    since: Moment | None
-    until: Moment | None
-    edition: Edition
-    preset: str | None
-    inputs: HumanInputs | str | Path | None
-    previous: PrivacyReport | str | Path | None
-    tracking_uri: str | None
-    progress: Progress | None
-
-    def report(
-        self, read: Callable[..., Evidence], what: object, source: Sequence[tuple[str, str]]
-    ) -> tuple[ReportData, tuple[str, ...]]:
-        """Check everything, then read the runs; return the report as read back from its JSON, and
-        the runs' ids.
-        """
-        if self.edition not in ("internal", "external"):
-            raise InputError(f"edition must be internal or external, got {self.edition!r}")
-        given, earlier = self.inputs, self.previous
-        inputs = (
-            HumanInputs.read(given) if isinstance(given, str | Path) else given or HumanInputs()
-        )
-        require("inputs", inputs, HumanInputs, "or give the path of its YAML")
-        asked = thresholds(self.preset, inputs)
-        previous = (
-            _read_json(Path(earlier))
-            if isinstance(earlier, str | Path)
-            else earlier.data
-            if earlier
-            else None
-        )
-        if previous is not None and previous.report["edition"] != self.edition:
-            raise InputError(
-                f"the earlier report is the {previous.report['edition']} edition and this one is to"
-                f" be the {self.edition}; give one of the same edition"
-            )
-        evidence = read(
-            what,
-            tracking_uri=self.tracking_uri,
-            since=self.since,
-            until=self.until,
-            progress=self.progress,
-        )
-        if not evidence.runs:
-            raise InputError("a report needs at least one run with explanations or audits")
-        data = _computed(evidence, inputs, asked, self.edition, self.preset, self.command(source))
-        if previous is not None:
-            data = replace(data, changes=delivery.compare(previous, data))
-        # A report's id follows from its content: the same evidence gives the same id.
-        digest = hashlib.sha256(data.to_json().encode()).hexdigest()[:16]
-        data = replace(data, report={**data.report, "id": digest})
-        # Renderings depend on the order of keys and the type of sequences, so there is only one
-        # form: the JSON's.
-        return ReportData.from_json(data.to_json()), tuple(run.run_id for run in evidence.runs)
-
-    def command(self, source: Sequence[tuple[str, str]]) -> str:
-        """Return the command that makes the report again, without paths and addresses, which do not
-        change it.
-        """
-        given = {
-            "--since": self.since,
-            "--until": self.until,
-            "--edition": self.edition,
-            "--preset": self.preset,
-            "--inputs": _file(self.inputs, "inputs.yaml"),
-            "--previous": _file(self.previous, "previous.json"),
-        }
-        options = [(name, str(value)) for name, value in given.items() if value is not None]
-        return shlex.join(
-            ["cfk", "report", *(word for option in (*source, *options) for word in option)]
-        )
+def _command(
+    source: Sequence[str], since: Moment | None, until: Moment | None, inputs: Inputs
+) -> str:
+    """Return the command that makes the report again, without the folders of files."""
+    words = ["cfk", "report", *source]
+    if since is not None:
+        words += ["--since", str(since)]
+    if until is not None:
+        words += ["--until", str(until)]
+    if inputs is not None:
+        name = "inputs.json" if isinstance(inputs, Mapping) else Path(inputs).name
+        words += ["--inputs", name]
+    return shlex.join(words)
 
 
-def _file(given: object, name: str) -> str | None:
-    return given if given is None else Path(given).name if isinstance(given, str | Path) else name
-
-
-def _read_json(path: Path) -> ReportData:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({type(error).__name__})") from None
-    try:
-        return ReportData.from_json(text)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-# --- from evidence to report: compute, judge, hide, word ---
+# --- from evidence to report ---
 
 _MOST_CERTIFICATES = 50
 
 
-def _computed(
-    evidence: Evidence,
-    inputs: HumanInputs,
-    asked: Mapping[str, Asked],
-    edition: Edition,
-    preset: str | None,
-    command: str,
-) -> ReportData:
-    """Compute, judge, and collect what may be shown; the same evidence gives the same data."""
-    least = asked["k"].value
+def _computed(evidence: Evidence, inputs: HumanInputs, command: str) -> ReportData:
+    """Compute and judge; the same evidence gives the same data."""
+    limits = thresholds(inputs)
+    least = limits["k"].value
     pooled = Pooled.of(evidence, None if least is None else int(least))
+    questions = open_questions(inputs)
     case = JudgedCase(
         evidence=evidence,
         pooled=pooled,
         figures=figures(evidence, pooled),
         inputs=inputs,
-        thresholds=asked,
+        thresholds=limits,
         groups=groups(pooled),
         audited=runs.audited(evidence),
-        n_open_questions=len(open_questions(inputs)),
+        n_open_questions=len(questions),
     )
-    control = DisclosureControl(edition, pooled.k)
-    # first, as it decides whether the number of releases may show anywhere
-    released = _releases(case, control)
-    checks = tuple(_check(line, control) for line in judged(case))
+    checks = tuple(judged(case))
     dp = statements.dp_statement(evidence)
     said = statements.circumstances(evidence, pooled, dp)
-    metrics = _metrics(case.figures, released, control)
-    ran = tuple(shown_attack(attack, control) for attack in case.attacks)
+    metrics = tuple(metric for name, metric in case.figures.items() if name not in LATENCIES)
+    attacks = tuple(case.attacks)
     floor = case.asked("pureness", "min_pureness").value
     return ReportData(
         report=_head(
             case,
-            control,
             verdict(check.status for check in checks),
             statements.not_covered(said),
             command,
         ),
-        system=case.inputs.system(),
-        population=statements.population_summary(evidence, case.figures, control),
-        attributes=statements.columns(evidence, control),
-        policy=statements.policy_summary(pooled, case.thresholds, control, said.guarantees, preset),
-        releases=released,
+        system={question: inputs.answers.get(question) for question in QUESTIONS},
+        population=statements.population_summary(evidence, case.figures),
+        attributes=statements.columns(evidence),
+        policy=statements.policy_summary(pooled, limits, said.guarantees),
+        releases=_releases(case),
         checks=checks,
         metrics=metrics,
-        distributions=distributions(evidence, pooled, case.audited, control, floor),
-        groups=tuple(_group(group, control) for group in case.groups),
-        attacks=ran,
+        distributions=distributions(evidence, pooled, case.audited, floor),
+        groups=case.groups,
+        attacks=attacks,
         criteria=statements.criteria(
             {check.id: check.status for check in checks},
             said.raw_private,
@@ -439,27 +330,17 @@ def _computed(
         ),
         dp=dp,
         limits=statements.limits(said),
-        open_questions=open_questions(case.inputs),
-        sign_off=case.inputs.signatures(),
+        open_questions=questions,
         controls=statements.controls(),
         environment=statements.environment_of(evidence),
-        runs=_runs(evidence, pooled, control),
-        certificates=_certificates(pooled, control),
-        changes=None,
-        picture=_picture(pooled, control),
-        published_rules=statements.published_rules(evidence),
-        hidden_cells=tuple(sorted(set(control.hidden))),
-        definitions=statements.definitions_of(checks, metrics, ran),
+        runs=_runs(evidence, pooled),
+        certificates=_certificates(pooled),
+        picture=_picture(pooled),
+        definitions=statements.definitions_of(checks, metrics, attacks),
     )
 
 
-def _head(
-    case: JudgedCase,
-    control: DisclosureControl,
-    found: Verdict,
-    uncovered: tuple[str, ...],
-    command: str,
-) -> ReportHead:
+def _head(case: JudgedCase, found: Verdict, uncovered: tuple[str, ...], command: str) -> ReportHead:
     evidence, pooled, inputs = case.evidence, case.pooled, case.inputs
     times = pooled.rows["timestamp"] if "timestamp" in pooled.rows and len(pooled) else None
     first, last = (
@@ -472,126 +353,45 @@ def _head(
     names = sorted({run.experiment for run in evidence.runs} - {None, "", "Default"})
     return {
         "id": "",
-        "edition": control.edition,
         "title": (
             f"Privacy report: {inputs.answers.get('system') or ', '.join(names) or 'explanations'}"
         ),
         "verdict": found,
         "period": {
-            "first": control.moment(first),
-            "last": control.moment(last),
-            "since": control.moment(statements.of_milliseconds(evidence.since)),
-            "until": control.moment(statements.of_milliseconds(evidence.until)),
+            "first": first,
+            "last": last,
+            "since": statements.of_milliseconds(evidence.since),
+            "until": statements.of_milliseconds(evidence.until),
         },
-        "as_of": control.moment(max(filter(None, (last, latest)), default=None)),
-        "reason": inputs.reason,
-        "command": "" if control.external else command,
+        "as_of": max(filter(None, (last, latest)), default=None),
+        "command": command,
         "not_covered": uncovered,
     }
 
 
-def _releases(case: JudgedCase, control: DisclosureControl) -> ReleaseCounts:
-    """Describe what was asked for, and what became of it."""
-    # These add up to all requests: with a small one, a second one is hidden.
-    parts = {
-        name: case.figure(name).value for name in ("exact", "generalised", "prototypes", "withheld")
-    }
-    counts = {name: int(value) for name, value in parts.items() if value is not None}
-    shown = dict.fromkeys(parts, Amount()) | control.counts(counts, "releases", people=False)
-    asked = control.total(counts, "releases.asked")
-    complement = shown["withheld"].band is not None  # of all requests
-    # else what was withheld and released would tell the sum
-    hides = complement or asked.band is not None
-    untracked = control.amount(case.figure("untracked"), "requests", "releases.untracked")
-    control.hides_released = control.external and hides
-    reasons = (
-        case.pooled.withheld["reason"].value_counts()
-        if len(case.pooled.withheld)
-        else pd.Series(dtype=int)
-    )
-    counted = {
-        str(name): int(count)
-        for name, count in sorted(reasons.items(), key=lambda item: str(item[0]))
-        if count
-    }
-    latency = (
-        {}
-        if control.external
-        else {name.removeprefix("latency_"): case.figure(name) for name in LATENCIES}
-    )
+def _releases(case: JudgedCase) -> ReleaseCounts:
+    """Return how many explanations were asked for, and what became of them."""
+    withheld = case.pooled.withheld
+    reasons = withheld["reason"].value_counts() if len(withheld) else pd.Series(dtype=int)
     return {
-        "exact": shown["exact"],
-        "generalised": shown["generalised"],
-        "prototypes": shown["prototypes"],
-        "withheld": shown["withheld"],
-        "asked": asked,
-        "released": (
-            Amount(band=HIDDEN)
-            if hides
-            else control.amount(case.figure("released"), "requests", "releases.released")
-        ),
-        "untracked": untracked,
-        "reasons": control.counts(
-            counted, "releases.reasons", people=False, beside_sum=not complement
-        ),
-        "latency": {
-            name: amount if amount.measured else Amount() for name, amount in latency.items()
+        "exact": case.figure("exact"),
+        "generalised": case.figure("generalised"),
+        "prototypes": case.figure("prototypes"),
+        "withheld": case.figure("withheld"),
+        "asked": case.figure("asked"),
+        "released": case.figure("released"),
+        "untracked": case.figure("untracked"),
+        "reasons": {
+            str(reason): Amount(value=int(reasons[reason]))
+            for reason in sorted(reasons.index, key=str)
+            if reasons[reason]
         },
+        "latency": {name.removeprefix("latency_"): case.figure(name) for name in LATENCIES},
     }
 
 
-def _metrics(
-    found: Mapping[str, Metric], released: Mapping[str, Any], control: DisclosureControl
-) -> tuple[Metric, ...]:
-    """Return the figures as they may be shown; counts as in `released`, where one may hide
-    another.
-    """
-    return tuple(
-        replace(
-            metric,
-            amount=(
-                released[name]
-                if name in released
-                else control.amount(metric.amount, kind_of(name), f"metrics.{name}")
-            ),
-        )
-        for name, metric in found.items()
-        if name not in LATENCIES  # these are in `released`
-    )
-
-
-def _check(line: Line, control: DisclosureControl) -> CheckResult:
-    measured = control.amount(line.check.measured, line.kind, f"checks.{line.check.id}")
-    return replace(
-        line.check, measured=measured, evidence=() if control.external else line.check.evidence
-    )
-
-
-def _group(group: Group, control: DisclosureControl) -> Group:
-    """Hide in the external edition what reveals class sizes or single explanations; small groups
-    are already pooled.
-    """
-    if not control.external:
-        return group
-    place, n = f"groups.{group.attribute}.{group.group}.{group.metric}", int(group.n.value or 0)
-    kind = _KIND_OF_GROUP.get(group.metric, "mean")
-    exact = (
-        Amount(value=of.value, n=n) if of.measured else Amount() for of in (group.mean, group.rest)
-    )
-    mean, rest = (control.amount(amount, kind, place) for amount in exact)
-    gap = replace(as_supported(replace(group.gap, n=n)), n=None)
-    if mean.band or rest.band:
-        gap = Amount(band=HIDDEN)
-    return replace(group, n=Amount(value=in_steps(n)), mean=mean, rest=rest, gap=gap)
-
-
-_KIND_OF_GROUP: Mapping[str, Kind] = {"k": "class_size", "withheld": "share_of_requests"}
-
-
-def _runs(evidence: Evidence, pooled: Pooled, control: DisclosureControl) -> tuple[RunLine, ...]:
-    """List the runs; in the external edition none."""
-    if control.external:
-        return ()
+def _runs(evidence: Evidence, pooled: Pooled) -> tuple[RunLine, ...]:
+    """List the runs."""
     asked = {run.run_id: int((pooled.rows["run"] == i).sum()) for i, run in enumerate(pooled.runs)}
     return tuple(
         {
@@ -607,11 +407,9 @@ def _runs(evidence: Evidence, pooled: Pooled, control: DisclosureControl) -> tup
     )
 
 
-def _certificates(pooled: Pooled, control: DisclosureControl) -> tuple[CertificateLine, ...]:
-    """List the releases with the fewest people and the lowest pureness; in the external edition
-    none.
-    """
-    if control.external or not len(pooled.regions):
+def _certificates(pooled: Pooled) -> tuple[CertificateLine, ...]:
+    """List the releases with the fewest people and the lowest pureness."""
+    if not len(pooled.regions):
         return ()
     order = ["k", "pureness_low", "pureness"]
     worst = pooled.regions.sort_values(order, kind="stable").head(_MOST_CERTIFICATES)
@@ -628,23 +426,19 @@ def _certificates(pooled: Pooled, control: DisclosureControl) -> tuple[Certifica
     )
 
 
-def _picture(pooled: Pooled, control: DisclosureControl) -> ShownRelease | None:
-    """Return the release of median information loss: only widths and people; externally in steps of
-    5 %.
-    """
+def _picture(pooled: Pooled) -> ShownRelease | None:
+    """Return the release of median information loss: only widths and people."""
     names = [str(name) for name in pooled.regions if str(name).startswith(NCP_OF)]
     known = pooled.regions.dropna(subset=["ncp", *names]) if names else pooled.regions.head(0)
-    if len(known) < (LEAST if control.external else 1):
+    if not len(known):
         return None
     middle = known.sort_values(["ncp", "k"], kind="stable").iloc[(len(known) - 1) // 2]
     shares = {name.removeprefix(NCP_OF): float(middle[name]) for name in names}
-    if control.external:
-        shares = {name: round(20 * share) / 20 for name, share in shares.items()}
     return {
         "attributes": tuple(
             {"attribute": name, "share": Amount(value=share)} for name, share in shares.items()
         ),
-        "k": control.amount(Amount(value=int(middle["k"])), "class_size", "picture.k"),
+        "k": Amount(value=int(middle["k"])),
     }
 
 

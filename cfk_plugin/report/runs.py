@@ -18,7 +18,6 @@ from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.records.summary import Figures
 from cfk_plugin.report.data import NOT_MEASURED, OF_MODELS, Amount, Attack, Family
-from cfk_plugin.report.disclosure import Audited
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +41,6 @@ class RunEvidence:
     population: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
     frontier: Mapping[str, Any] | None = None
-    short_catalogue: Mapping[str, Any] | None = None  # published without all of its entries
     still_true: Mapping[str, Any] | None = None
     rows: pd.DataFrame | None = None
     prototype: Mapping[str, Any] | None = None
@@ -212,6 +210,13 @@ _DIFFERENCES = {"extraction": "gain", "attribute_inference": "advantage"}
 """Figures that are the difference itself, with an interval that uses that both sides are of the
 same people.
 """
+
+
+class Audited(NamedTuple):
+    """An attack, and the audit that ran it, as it was logged."""
+
+    attack: Attack
+    audit: Mapping[str, Any]
 
 
 class Compared(NamedTuple):

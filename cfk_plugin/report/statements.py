@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 
 from cfk_plugin.data.promises import PROMISES, promise_of
-from cfk_plugin.errors import TrackingError, quiet
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.release.results import PrototypeCertificate
 from cfk_plugin.report.data import (
@@ -31,12 +30,10 @@ from cfk_plugin.report.data import (
     Policies,
     PolicyInForce,
     PopulationSummary,
-    PublishedRules,
     ReportData,
     Status,
     load,
 )
-from cfk_plugin.report.disclosure import DisclosureControl, kind_of
 from cfk_plugin.report.inputs import Asked
 from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
 
@@ -419,25 +416,18 @@ def of_milliseconds(value: int | None) -> str | None:
     return None if value is None else day(datetime.fromtimestamp(value / 1000, UTC))
 
 
-def population_summary(
-    evidence: Evidence, figures: Mapping[str, Metric], control: DisclosureControl
-) -> PopulationSummary:
-    """Describe the population before protection, in bands."""
+def population_summary(evidence: Evidence, figures: Mapping[str, Metric]) -> PopulationSummary:
+    """Describe the population before protection."""
     facts = evidence.latest("population")
     prints = {
         run.population.get("fingerprint") for run in evidence.runs if run.population is not None
     }
 
-    def shown(name: str, exact: Amount) -> Amount:
-        return control.amount(
-            exact, kind_of(name) if name in figures else "people", f"population.{name}"
-        )
-
     return {
-        "people": shown("people", _people(facts.get("people"))),
-        "rows": shown("rows", _people(facts.get("rows"))),
-        "unique": shown("unique", figures["unique"].amount),
-        "below_k": shown("below_k", figures["below_k"].amount),
+        "people": _people(facts.get("people")),
+        "rows": _people(facts.get("rows")),
+        "unique": figures["unique"].amount,
+        "below_k": figures["below_k"].amount,
         "subject_key": facts.get("subject_key"),
         "fingerprint": facts.get("fingerprint"),
         "k": facts.get("k"),
@@ -446,23 +436,19 @@ def population_summary(
 
 
 def _people(count: int | str | None) -> Amount:
-    """Return a number of people; it stays hidden if the run hides it."""
+    """Return a number of people; a run may have logged a band."""
     return Amount(band=count) if isinstance(count, str) else Amount(value=count)
 
 
-def columns(evidence: Evidence, control: DisclosureControl) -> tuple[Column, ...]:
-    """Describe the attributes: roles and kinds as declared, numbers of distinct values in bands."""
+def columns(evidence: Evidence) -> tuple[Column, ...]:
+    """Describe the attributes: roles and kinds as declared, and numbers of distinct values."""
     return tuple(
         {
             "name": attribute["name"],
             "role": attribute["role"],
             "kind": attribute["kind"],
             "weight": attribute.get("weight"),
-            "distinct": control.amount(
-                _people(attribute.get("distinct")),
-                "people",
-                f"attributes.{attribute['name']}.distinct",
-            ),
+            "distinct": _people(attribute.get("distinct")),
             "bounds_source": attribute.get("bounds") or "not needed",
         }
         for attribute in evidence.latest("population").get("attributes", ())
@@ -472,20 +458,17 @@ def columns(evidence: Evidence, control: DisclosureControl) -> tuple[Column, ...
 def policy_summary(
     pooled: Pooled,
     asked: Mapping[str, Asked],
-    control: DisclosureControl,
     guarantees: Collection[str],
-    preset: str | None,
 ) -> Policies:
     """Describe the policies in force, and how settings changed in the period."""
     environments = [run.environment for run in pooled.runs if run.environment is not None]
-    policies = _policies(pooled, control)
+    policies = _policies(pooled)
     names = ("method", "guarantee", "generator")
     found = {
         name: {run.params.get(f"cfk.{name}") for run in pooled.runs} - {None} for name in names
     }
     settings = {name: tuple(sorted(filter(None, values))) for name, values in found.items()}
     return {
-        "preset": preset,
         "policies": policies,
         "methods": settings["method"],
         "guarantees": settings["guarantee"],
@@ -515,7 +498,7 @@ def _withholds(run: RunEvidence) -> bool:
     )
 
 
-def _policies(pooled: Pooled, control: DisclosureControl) -> tuple[PolicyInForce, ...]:
+def _policies(pooled: Pooled) -> tuple[PolicyInForce, ...]:
     times = (
         pooled.rows["timestamp"]
         if "timestamp" in pooled.rows
@@ -527,20 +510,17 @@ def _policies(pooled: Pooled, control: DisclosureControl) -> tuple[PolicyInForce
     of = {
         sha: times[pooled.rows["run"].isin(places).to_numpy()] for sha, places in by_policy.items()
     }
-    asked = control.counts(
-        {sha: len(found) for sha, found in of.items()}, "policy.policies", people=False
-    )
     policies: list[PolicyInForce] = [
         {
             "sha256": sha,
             "settings": _settings(pooled.runs[places[0]]),
-            "first": control.moment(day(of[sha].min())),
-            "last": control.moment(day(of[sha].max())),
-            "asked": asked[sha],
+            "first": day(of[sha].min()),
+            "last": day(of[sha].max()),
+            "asked": Amount(value=len(of[sha])),
         }
         for sha, places in by_policy.items()
     ]
-    return tuple(policies)  # in the order of runs, as times are rough
+    return tuple(policies)
 
 
 def _settings(run: RunEvidence) -> dict[str, Any]:
@@ -579,42 +559,6 @@ def dp_statement(evidence: Evidence) -> DpStatement | None:
         "threat_models": certificate.threat_models,
     }
     return statement  # type: ignore[no-any-return]
-
-
-def published_rules(evidence: Evidence) -> PublishedRules | None:
-    """Return the rules of the short catalogue that was logged last; None if none was.
-
-    They are published as they are, so disclosure control has nothing to hide in them.
-
-    Raises
-    ------
-    TrackingError
-        If the file of a run is damaged.
-    """
-    logged = [run for run in evidence.runs if run.short_catalogue is not None]
-    if not logged:
-        return None
-    latest = logged[-1]
-    with quiet(f"run {latest.run_id}, cfk/short_catalogue.json: it is damaged", TrackingError):
-        return _published_rules(latest.short_catalogue or {})
-
-
-def _published_rules(logged: Mapping[str, Any]) -> PublishedRules:
-    return {
-        "entries": int(logged["entries"]),
-        "of": int(logged["of"]),
-        "relative_cost": float(logged["relative_cost"]),
-        "reached": float(logged["reached"]),
-        "reached_by_rules": float(logged["reached_by_rules"]),
-        "rules": tuple(
-            {
-                "text": str(rule["text"]),
-                "reached": float(rule["reached"]),
-                "distance": float(rule["distance"]),
-            }
-            for rule in logged["rules"]
-        ),
-    }
 
 
 def environment_of(evidence: Evidence) -> Environment:

@@ -27,14 +27,13 @@ from cfk_plugin.audit import Setting, run_linkage_audit
 from cfk_plugin.demo import LOW, load_patients
 from cfk_plugin.frontier import frontier
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.report.inputs import HumanInputs
 
 HERE = Path(__file__).parent
 DATA, PAGE = HERE / "example-report.json", HERE / "example-report.html"
 EXPERIMENT = "diabetes progression"
 POLICY = PrivacyPolicy(k=12, min_pureness=0.5, max_ncp=0.5)
-INPUTS = HumanInputs(
-    answers={
+INPUTS = {
+    "answers": {
         "system": "diabetes progression, random forest, release 1",
         "decision": "whether the disease of a patient progresses much within a year; it prepares a doctor's advice",
         "recipients": "the patients who ask",
@@ -46,9 +45,8 @@ INPUTS = HumanInputs(
         "thresholds_by": "the authors of the example; k = 12 follows from EMA policy 0070",
         "background_knowledge": "age, sex and BMI of every patient",
     },
-    thresholds={"attribute_disclosure": 0.5},
-    reason="example",
-)
+    "thresholds": {"attribute_disclosure": 0.5},
+}
 
 
 def make() -> PrivacyReport:
@@ -84,7 +82,7 @@ def make() -> PrivacyReport:
         run_linkage_audit(setting, ["linkage", "model_filter"]).log(run_id, tracking_uri=store)
         asked = {"ks": [2, 5, 12, 20, 30], "factuals": patients.queries, "compare": True}
         frontier(raw, **settings, **asked).log(run_id, tracking_uri=store)
-        return PrivacyReport.of_runs(run_id, inputs=INPUTS, preset="ema-0070", tracking_uri=store)
+        return PrivacyReport.of_runs(run_id, inputs=INPUTS, tracking_uri=store)
 
 
 def main(arguments: list[str]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cfk_plugin.report.data import load
+from cfk_plugin.report.page import SECTIONS
 from cfk_plugin.report.statements import controls
 
 HERE = Path(__file__).resolve().parent
@@ -235,7 +236,7 @@ def metrics_page() -> str:
 
 def controls_page() -> str:
     """Return controls.md."""
-    names = {each["number"]: f"{each['number']} {each['title']}" for each in load("sections")} | {
+    names = {number: f"{number} {title}" for number, title in SECTIONS.items()} | {
         "0": "First page and checks",
         "12": "Answers and remaining risks",
     }

@@ -48,7 +48,4 @@ def test_mlflow_shows_the_report_in_its_own_page(started: Browser, tmp_path: Pat
         assert not [
             text for text in said if "Content Security Policy" in text or "report.html" in text
         ]
-        # Links of a report that knows the server's address lead to the run.
-        page.goto(f"{server.url}/#/runs/{run.info.run_id}")
-        page.wait_for_url(f"**/experiments/{run.info.experiment_id}/runs/{run.info.run_id}**")
         page.close()

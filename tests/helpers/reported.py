@@ -16,7 +16,6 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from mlflow.entities import Metric, Param, RunTag
 from numpy.typing import NDArray
 
@@ -231,20 +230,16 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     return str(info.run_id)
 
 
-def inputs(path: Path, thresholds: Mapping[str, float] | None = None, **changes: Any) -> Path:
-    """Write answers to every question, and every signature."""
-    from cfk_plugin.report.inputs import QUESTIONS, SIGNERS
+def inputs(thresholds: Mapping[str, float] | None = None, **changes: Any) -> dict[str, Any]:
+    """Return answers to every question, and limits."""
+    from cfk_plugin.report.inputs import QUESTIONS
 
-    dates = {"date": "2027-01-31", "text": "answered"}
-    content = {
-        "answers": {n: dates.get(q.kind) or q.choices[0] for n, q in QUESTIONS.items()}
-        | changes.pop("answers", {}),
-        "sign_off": {name: {"name": "N. N.", "date": "2026-11-01"} for name in SIGNERS},
+    answers = dict.fromkeys(QUESTIONS, "answered") | {"recipients_pool": "yes"}
+    return {
+        "answers": answers | changes.pop("answers", {}),
         "thresholds": thresholds or {"attribute_disclosure": 0.5, "group_gap": 0.3},
-        "reason": "monthly review",
+        **changes,
     }
-    path.write_text(yaml.safe_dump(content | changes))
-    return path
 
 
 def check(report: PrivacyReport, name: str) -> Any:
@@ -388,6 +383,7 @@ def line(
 ) -> dict[str, Any]:
     """Return a check as the JSON has it."""
     told = {"source": "policy", "section": 5, "text": f"The {name} check found it.", "evidence": []}
+    told["step"] = ""
     amounts = {"measured": measured, "threshold": needed}
     return {"id": name, "status": status, **told, **changes} | {
         key: value if isinstance(value, dict) else amount(value) for key, value in amounts.items()

@@ -159,8 +159,8 @@ def ledger_of_regions(folder: Path) -> None:
         assert fitted("reciprocal", ledger).transform(accepted).released
 
 
-def external_report(folder: Path) -> None:
-    report = PrivacyReport.of_runs([logged_run(folder)], edition="external")
+def privacy_report(folder: Path) -> None:
+    report = PrivacyReport.of_runs([logged_run(folder)])
     for path in folder.iterdir():
         if path.is_file():
             path.unlink()
@@ -182,7 +182,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "spool": spool,
     "ledger, private values shared": ledger_of_catalogues,
     "ledger, reciprocal": ledger_of_regions,
-    "external report": external_report,
+    "privacy report": privacy_report,
 }
 
 

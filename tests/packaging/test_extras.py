@@ -24,7 +24,6 @@ from cfk_plugin import (
     Ledger,
     Population,
     PrivacyPolicy,
-    PrivacyReport,
     Schema,
     log_protected_model,
 )
@@ -44,7 +43,6 @@ from cfk_plugin.plots import RiskDisplay
 from cfk_plugin.records.stores import check_store, client_of
 from cfk_plugin.release.signing import new_key
 from commands import cfk
-from reported import amount, bare
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -250,24 +248,4 @@ def test_cfk_serve_says_in_one_line_what_to_install(
     assert told == (
         "cfk: cfk serve needs starlette, uvicorn and prometheus-client: pip install"
         ' "cfk-plugin[serve]"\n'
-    )
-
-
-def test_a_report_says_in_the_place_of_a_plot_what_would_draw_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    frontier = {
-        "id": "frontier",
-        "section": 5,
-        "labels": ["5", "10"],
-        "series": {"NCP": [amount(0.1), amount(0.2)]},
-        "marks": {},
-        "note": "",
-    }
-    report: PrivacyReport = bare(distributions=[frontier])
-    assert "Not drawn here" not in report.to_html()
-    hide(monkeypatch, "matplotlib")
-    page = report.to_html()
-    assert (
-        "Not drawn here, as plots need matplotlib: pip install &#34;cfk-plugin[plots]&#34;" in page
     )

@@ -37,7 +37,7 @@ from cfk_plugin.errors import AdapterError, CFKError, InputError, did_you_mean
 from cfk_plugin.frontier import frontier
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.results import PrototypePolicy
-from cfk_plugin.report.inputs import HumanInputs, check_keys, thresholds
+from cfk_plugin.report.inputs import HumanInputs
 
 DICE = "dice_ml"
 RANDOM = np.random.default_rng(5)
@@ -252,11 +252,11 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),  # type: ignore[arg-type]
     "inputs": (
         lambda: PrivacyReport.of_runs("x", inputs=7),
-        "inputs must be a HumanInputs, got int; or give the path",
+        "inputs must be a mapping or the path of a JSON file, got int",
     ),  # type: ignore[arg-type]
-    "source": (
+    "path": (
         lambda: PrivacyReport.read({}),
-        "source must be a path or the id of a run, got dict",
+        "path must be a str or a Path, got dict",
     ),  # type: ignore[arg-type]
     "run": (
         lambda: EXPLAINED.log(7),
@@ -328,12 +328,8 @@ MISSPELT: Mapping[str, tuple[Callable[[], Any], str]] = {
         lambda: attribute_inference(OWNER, SAMPLE, quasi_identifiers=["agee"]),
         "did you mean 'age'?",
     ),
-    "preset of a report": (
-        lambda: thresholds("papers", HumanInputs()),
-        "did you mean 'paper'?",
-    ),
     "answers for a report": (
-        lambda: check_keys({"answer": 1}, "", ["answers", "sign_off"]),
+        lambda: HumanInputs.read({"answer": 1}),
         "did you mean 'answers'?",
     ),
     "option of a command": (

@@ -230,7 +230,6 @@ CALLS: dict[str, Callable[[], Any]] = {
     # --- the policy -------------------------------------------------------------------------------
     "guarantee misspelt": lambda: PrivacyPolicy(guarantee="catalog"),  # type: ignore[arg-type]
     "setting of a policy misspelt": lambda: PrivacyPolicy(min_purity=0.9),  # type: ignore[call-arg]
-    "preset misspelt": lambda: PrivacyPolicy.preset("cms11"),
     "k as text": lambda: PrivacyPolicy(k="10"),  # type: ignore[arg-type]
     "k larger than the table": lambda: wrapped(k=1_000),
     "too few rows": lambda: wrapped(population=counted(TRAIN.head(5)), k=10),

@@ -14,9 +14,3 @@ import reported
 def store(tmp_path_factory: pytest.TempPathFactory, _empty_mlflow_store: Path) -> Iterator[str]:
     with reported.store(tmp_path_factory.mktemp("store"), _empty_mlflow_store) as uri:
         yield uri
-
-
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a file with an answer to every question."""
-    return reported.inputs(tmp_path_factory.mktemp("answers") / "inputs.yaml")

@@ -214,12 +214,12 @@ def test_quantiles_need_fifty_releases_and_few_people_no_chart_of_quantiles(stor
 
 
 def test_several_policies_are_listed_and_each_explanation_is_judged_by_its_own(
-    store: str, answers: Any
+    store: str,
 ) -> None:
     other = dataclasses.replace(reported.POLICY, k=20)
     later = reported.rows(policy=other, k=25, k_desired=25, k_effective=25, k_intersection=25)
     ids = [reported.run(), reported.run(later, other, params={"method": "exact"})]
-    report = PrivacyReport.of_runs(ids, inputs=answers).data
+    report = PrivacyReport.of_runs(ids, inputs=reported.inputs()).data
     listed = [(one["settings"]["k"], one["asked"].value) for one in report.policy["policies"]]
     assert sorted(listed) == [(12, 100), (20, 100)]  # both runs are of the same moment
     assert report.policy["deviations"] == (
@@ -251,85 +251,25 @@ def test_costs_of_other_k_are_those_that_an_audit_logged(store: str) -> None:
     assert values(charts["comparison"], "pureness") == [None]
 
 
-# --- curves of membership ---
+# --- members found by attacks ---
 
 
-def attacked(
-    n: int = 1_000, epsilon: float | None = None, edition: Any = "internal", **more: float
-) -> PrivacyReport:
-    audit = json.loads(reported.membership({**SHIFTS, **more}, n, epsilon=epsilon, **OF).to_json())
-    return PrivacyReport.of_runs(reported.run(audits=[audit]), edition=edition)
+def members_found(n: int) -> Any:
+    audit = json.loads(reported.membership(SHIFTS, n, **OF).to_json())
+    return PrivacyReport.of_runs(reported.run(audits=[audit])).data.distribution("roc")
 
 
-def curves(report: PrivacyReport) -> list[Any]:
-    return [found for found in report.data.distributions if found.id.startswith("roc")]
-
-
-def test_a_curve_is_what_was_logged_and_its_numbers_what_was_measured(store: str) -> None:
+def test_members_found_are_those_that_were_measured(store: str) -> None:
     logged = reported.membership(SHIFTS, **OF)
-    (found,) = curves(attacked())
-    place = {label: i for i, label in enumerate(found.labels)}
-    assert next(iter(place)) == "0.001"  # of 1,000 others nothing less can be seen
-    for name, amounts in found.series.items():
-        curve, figures = logged.curves[name], logged[name].figures
-        for rate in ("0.02", "0.501"):
-            reached = max(
-                t for f, t in zip(curve.fpr, curve.tpr, strict=True) if f <= float(rate) + 1e-9
-            )
-            assert amounts[place[rate]].value == pytest.approx(reached)
-        for rate, figure in (("0.1", "tpr_at_0_1"), ("0.001", "tpr_at_0_001")):
-            told = amounts[place[rate]]
-            assert (told.value, told.low, told.high) == tuple(
-                figures[figure + end] for end in ("", "_low", "_high")
-            )
+    chart = members_found(1_000)
+    assert chart.labels == ("0.1", "0.01", "0.001")
+    assert list(chart.series) == list(SHIFTS)
+    for name, amounts in chart.series.items():
+        for amount, rate in zip(amounts, reported.RATES, strict=True):
+            ends = [logged[name].figures[f"{rate}{end}"] for end in ("", "_low", "_high")]
+            assert [amount.value, amount.low, amount.high] == ends
 
 
-def test_a_chart_has_four_curves_at_most_none_of_a_coin_and_what_epsilon_admits(store: str) -> None:
-    first, second = curves(attacked(200, membership_random=0.0, membership_answers=0.2))
-    assert [list(chart.series) for chart in (first, second)] == [
-        list(SHIFTS),
-        ["membership_answers"],
-    ]
-    claimed = attacked(epsilon=1.0)
-    (found,) = curves(claimed)
-    assert list(found.series) == [*SHIFTS, "bound_tight", "bound_paper"]
-    at = found.series["bound_tight"][found.labels.index("0.01")].value
-    assert at == pytest.approx(0.0272, abs=1e-4)  # e times the rate
-    assert "most that epsilon admits" in claimed.to_html()
-    few = curves(attacked(60))[0]
-    assert [
-        few.series["membership_cfd"][few.labels.index(at)].measured
-        for at in ("0.1", "0.01", "0.001")
-    ] == [
-        *(True, False, False),
-    ]
-
-
-@pytest.mark.parametrize("n", [15, 60, 400])
-def test_no_step_of_an_external_curve_is_of_few_people(n: int, store: str) -> None:
-    found = curves(attacked(n, edition="external"))
-    for name, amounts in (
-        (name, amounts) for chart in found for name, amounts in chart.series.items()
-    ):
-        known = [round(a.value * n) for a in amounts if a.value is not None]
-        # The last point, (1, 1), is no step of the curve; rates are rounded to three digits.
-        assert all(step <= 0 or step >= 10 for step in np.diff([0, *known])[:-1]), name
-        assert all(a.low is a.high is a.n is None for a in amounts)
-        alarms = [
-            round(float(label) * n)
-            for label, a in zip(found[0].labels, amounts, strict=True)
-            if a.value
-        ]
-        assert all(not 0 < alarm < 11 and not 0 < n - alarm < 11 for alarm in alarms)
-    assert bool(found) == (n > 15)
-
-
-def test_without_the_number_of_people_there_is_no_curve_outside(store: str) -> None:
-    audit = json.loads(reported.membership({"membership_cfd": 0.5}, **OF).to_json())
-    for name in ("members", "others"):
-        del audit["results"][0]["figures"][name]
-    run_id = reported.run(audits=[audit])
-    editions: tuple[Any, ...] = ("internal", "external")
-    assert [
-        len(curves(PrivacyReport.of_runs(run_id, edition=edition))) for edition in editions
-    ] == [1, 0]
+def test_rates_of_less_than_one_person_are_not_measured(store: str) -> None:
+    amounts = members_found(60).series["membership_cfd"]
+    assert [amount.measured for amount in amounts] == [True, False, False]

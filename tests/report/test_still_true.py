@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import mlflow
@@ -25,7 +24,7 @@ def count(broken: int, policy: PrivacyPolicy = reported.POLICY) -> StillTrue:
     )
 
 
-def report(*run_ids: str, inputs: Path | None = None) -> PrivacyReport:
+def report(*run_ids: str, inputs: Any = None) -> PrivacyReport:
     return PrivacyReport.of_runs(list(run_ids), inputs=inputs)
 
 
@@ -57,21 +56,21 @@ def test_the_report_of_an_experiment_finds_a_run_with_nothing_but_the_count() ->
     [(10, None, "pass"), (11, None, "fail"), (11, 0.85, "pass"), (10, 0.95, "fail")],
 )
 def test_it_is_judged_by_the_limit_that_people_set(
-    broken: int, limit: float | None, status: str, tmp_path: Path
+    broken: int, limit: float | None, status: str
 ) -> None:
     run_id = reported.run()
     count(broken).log(run_id)
     thresholds = {} if limit is None else {"still_true": limit}
-    inputs = reported.inputs(tmp_path / "inputs.yaml", thresholds=thresholds)
+    inputs = reported.inputs(thresholds)
     check = checked(report(run_id, inputs=inputs))["still_true"]
     assert check.status == status
     assert check.threshold.value == (limit or 0.9)
 
 
-def test_where_no_model_was_asked_only_people_who_set_a_limit_miss_it(tmp_path: Path) -> None:
+def test_where_no_model_was_asked_only_people_who_set_a_limit_miss_it() -> None:
     run_id = reported.run()
     assert "still_true" not in checked(report(run_id))
-    inputs = reported.inputs(tmp_path / "inputs.yaml", thresholds={"still_true": 0.8})
+    inputs = reported.inputs({"still_true": 0.8})
     assert checked(report(run_id, inputs=inputs))["still_true"].status == "not_measured"
 
 
