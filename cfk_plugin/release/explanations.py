@@ -42,7 +42,6 @@ from cfk_plugin.release.results import (
     Released,
     Withheld,
 )
-from cfk_plugin.release.short_catalogue import ShortCatalogue
 from cfk_plugin.release.still_true import (
     NewModel,
     StillTrue,
@@ -281,11 +280,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
             explanation for explanation in self._explanations if isinstance(explanation, Withheld)
         )
 
-    @property
-    def short_catalogue(self) -> ShortCatalogue | None:
-        """What a short catalogue leaves out and costs; None if all entries are there."""
-        return self.about.short_catalogue
-
     def for_query(self, query: int) -> tuple[Explanation, ...]:
         """Return the explanations that answer one query."""
         return tuple(
@@ -409,8 +403,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
         if not isinstance(self.policy, PrototypePolicy):
             content["least_pureness"] = self.policy.least_pureness
         content["columns"] = list(self.columns)
-        if self.short_catalogue is not None:
-            content["short_catalogue"] = self.short_catalogue.to_dict()
         by_query = sorted(self._explanations, key=lambda explanation: explanation.query)
         n_explanations = Counter(explanation.query for explanation in by_query)
         content["asked"] = [
@@ -568,9 +560,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
         population = None if context.population is None else dict(context.population)
         environment = None if context.environment is None else dict(context.environment)
         sample = None if context.sample is None else dict(context.sample)
-        short_catalogue = None
-        if context.short_catalogue is not None:
-            short_catalogue = context.short_catalogue.to_log(self.generalized)
         return RunRecord(
             params=self._logged_settings(),
             tags=self._logged_tags(),
@@ -584,7 +573,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
             people=self._n_people_to_log(),
             population=population,
             environment=environment,
-            short_catalogue=short_catalogue,
             sample=sample,
         )
 

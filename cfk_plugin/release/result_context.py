@@ -22,7 +22,6 @@ from cfk_plugin.release.results import (
     PrototypeCounterfactual,
     Withheld,
 )
-from cfk_plugin.release.short_catalogue import ShortCatalogue
 
 MOST_GROUPS = 50
 """Most labels that one call may have: an attribute with more is not a group but, say, an age or a
@@ -116,7 +115,6 @@ class ResultContext:
     # findings of detection among an explainer's counterfactuals at fit; see `RunRecord.sample`
     sample: Mapping[str, int] | None = None
     kind: Kind = "answers"
-    short_catalogue: ShortCatalogue | None = None  # of a catalogue that leaves out entries
     # for each explanation, the features whose released value is the query's own; no run logs them
     query_features: tuple[frozenset[str], ...] = ()
     wording: Wording = field(default_factory=Wording)
@@ -167,7 +165,6 @@ class ResultContext:
             groups=self.groups[positions],
             query_features=self.query_features[positions],
             kind="answers",
-            short_catalogue=None,
         )
 
 

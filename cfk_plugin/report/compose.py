@@ -13,7 +13,6 @@ from cfk_plugin.report.data import (
     Column,
     Group,
     PolicyInForce,
-    PublishedRules,
     ReportData,
     RunLine,
     load,
@@ -146,7 +145,6 @@ class _Layout:
             "outdated_of": len(old),
             "hidden": f"{hidden} {'place' if hidden == 1 else 'places'}" if hidden else "",
             "comparison": data.distribution("comparison"),
-            "published_rules_together": _rules_together(data.published_rules),
         }
 
     def rows(self) -> dict[str, Rows]:
@@ -172,7 +170,6 @@ class _Layout:
                 (each["id"], f"{each['value']:.3g}", each["source"])
                 for each in data.policy["thresholds"]
             ],
-            "published_rules": _rules(data.published_rules),
             "reasons": [
                 (WITHHOLDING_REASONS.get(r, r), shown(n, "count")) for r, n in withheld.items()
             ],
@@ -394,29 +391,6 @@ def _made(data: ReportData) -> Rows:
         ("Python, packages", f"{on_record(environment['python'])}; {on_record(packages)}"),
         ("Plugins", on_record(", ".join(environment["plugins"]))),
     ]
-
-
-def _rules(published: PublishedRules | None) -> Rows:
-    """Return a row for each rule of the published catalogue."""
-    if published is None:
-        return []
-    return [
-        (rule["text"], f"{rule['reached']:.0%}", f"{rule['distance']:.2f}")
-        for rule in published["rules"]
-    ]
-
-
-def _rules_together(published: PublishedRules | None) -> str:
-    """Return whom the rules help together, beside the catalogue that they are from."""
-    if published is None:
-        return ""
-    return (
-        f"With these rules there is an answer for {published['reached_by_rules']:.0%} of the"
-        f" refused people in the table, and with all {published['entries']:,} published entries for"
-        f" {published['reached']:.0%}. The whole catalogue has {published['of']:,} entries; the"
-        f" published ones are {published['relative_cost']:.2f} times as far from these people. A"
-        " model that is trained again may reject a rule."
-    )
 
 
 def _outdated_controls(data: ReportData) -> Sequence[str]:

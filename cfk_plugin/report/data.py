@@ -395,32 +395,6 @@ class ShownRelease(TypedDict):
     k: Amount
 
 
-class RuleLine(TypedDict):
-    """A rule of a published catalogue, in a sentence: the share of refused people for whom it is
-    true, and their mean distance to it.
-    """
-
-    text: str
-    reached: Number
-    distance: Number
-
-
-class PublishedRules(TypedDict):
-    """The rules of the short catalogue that was published last, as it states them.
-
-    `reached` is the share of refused people for whom an entry of the catalogue is true,
-    `reached_by_rules` the same of the rules; `relative_cost` is the mean distance to its entries,
-    relative to the whole catalogue of `of` entries.
-    """
-
-    entries: int
-    of: int
-    relative_cost: Number
-    reached: Number
-    reached_by_rules: Number
-    rules: tuple[RuleLine, ...]
-
-
 class Change(TypedDict):
     """Something that differs from an earlier report."""
 
@@ -468,8 +442,6 @@ class ReportData:
     definitions: Mapping[str, Definition]  # of every metric, check and figure in the report
     # the released region of median information loss; None where no region was released
     picture: ShownRelease | None
-    # None where no short catalogue was published
-    published_rules: PublishedRules | None
     schema_version: Literal[1] = 1
 
     @property
@@ -540,8 +512,8 @@ def json_schema() -> dict[str, Any]:
         "title": "Privacy report of released explanations",
         "description": (
             "What cfk report writes. Disclosure control has been applied: it holds no value of an"
-            " attribute, except in the rules of a published catalogue, and no count of 1 to 10"
-            " people of the population. The external edition holds no exact class size and no run."
+            " attribute, and no count of 1 to 10 people of the population. The external edition"
+            " holds no exact class size and no run."
         ),
     }
 

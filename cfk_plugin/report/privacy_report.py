@@ -447,7 +447,6 @@ def _computed(
         certificates=_certificates(pooled, control),
         changes=None,
         picture=_picture(pooled, control),
-        published_rules=statements.published_rules(evidence),
         hidden_cells=tuple(sorted(set(control.hidden))),
         definitions=statements.definitions_of(checks, metrics, ran),
     )

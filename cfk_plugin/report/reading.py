@@ -47,7 +47,6 @@ DOCUMENTS = (
     "population",
     "environment",
     "frontier",
-    "short_catalogue",
     "still_true",
 )
 """JSON files of a run, ``cfk/<name>.json``, beside its summary."""

@@ -42,7 +42,6 @@ class RunEvidence:
     population: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
     frontier: Mapping[str, Any] | None = None
-    short_catalogue: Mapping[str, Any] | None = None  # published without all of its entries
     still_true: Mapping[str, Any] | None = None
     rows: pd.DataFrame | None = None
     prototype: Mapping[str, Any] | None = None

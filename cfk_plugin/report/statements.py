@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 
 from cfk_plugin.data.promises import PROMISES, promise_of
-from cfk_plugin.errors import TrackingError, quiet
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.release.results import PrototypeCertificate
 from cfk_plugin.report.data import (
@@ -31,7 +30,6 @@ from cfk_plugin.report.data import (
     Policies,
     PolicyInForce,
     PopulationSummary,
-    PublishedRules,
     ReportData,
     Status,
     load,
@@ -579,42 +577,6 @@ def dp_statement(evidence: Evidence) -> DpStatement | None:
         "threat_models": certificate.threat_models,
     }
     return statement  # type: ignore[no-any-return]
-
-
-def published_rules(evidence: Evidence) -> PublishedRules | None:
-    """Return the rules of the short catalogue that was logged last; None if none was.
-
-    They are published as they are, so disclosure control has nothing to hide in them.
-
-    Raises
-    ------
-    TrackingError
-        If the file of a run is damaged.
-    """
-    logged = [run for run in evidence.runs if run.short_catalogue is not None]
-    if not logged:
-        return None
-    latest = logged[-1]
-    with quiet(f"run {latest.run_id}, cfk/short_catalogue.json: it is damaged", TrackingError):
-        return _published_rules(latest.short_catalogue or {})
-
-
-def _published_rules(logged: Mapping[str, Any]) -> PublishedRules:
-    return {
-        "entries": int(logged["entries"]),
-        "of": int(logged["of"]),
-        "relative_cost": float(logged["relative_cost"]),
-        "reached": float(logged["reached"]),
-        "reached_by_rules": float(logged["reached_by_rules"]),
-        "rules": tuple(
-            {
-                "text": str(rule["text"]),
-                "reached": float(rule["reached"]),
-                "distance": float(rule["distance"]),
-            }
-            for rule in logged["rules"]
-        ),
-    }
 
 
 def environment_of(evidence: Evidence) -> Environment:

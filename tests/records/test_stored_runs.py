@@ -87,7 +87,7 @@ def test_a_spool_is_shipped_to_the_runs_that_it_would_have_been(
 def test_a_file_of_explanations_is_verified(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CFK_KEY", "stored-for-tests")
     folder = STORED / "files"
-    rows = [str(folder / "train.csv"), "--schema", str(folder / "schema.json")]
+    rows = ["--train", str(folder / "train.csv"), "--schema", str(folder / "schema.json")]
     result = CliRunner().invoke(app, ["verify", str(folder / f"{name}.json"), *rows, "--k", "5"])
     assert (
         result.output.startswith("pass") if name == "regions" else "prototypes" in result.output

@@ -208,16 +208,6 @@ def said(report: PrivacyReport) -> str:
     return re.sub(r"\s+", " ", " ".join(words))
 
 
-RULES = {
-    "entries": 9,
-    "of": 80,
-    "relative_cost": 1.02,
-    "reached": 1.0,
-    "reached_by_rules": 0.97,
-    "rules": [{"text": "With an age of 30, a loan.", "reached": 0.6, "distance": 0.5}],
-}
-
-
 def test_every_text_is_said_where_it_holds_alone() -> None:
     attack = content()["attacks"][0]
     guaranteed = {
@@ -261,7 +251,6 @@ def test_every_text_is_said_where_it_holds_alone() -> None:
             hidden_cells=["a"],
         ),
         example(checks=[{**check, "status": "not_measured"} for check in content()["checks"]]),
-        example(published_rules=RULES),
         example(report={"as_of": "2030-01-01T00:00:00Z"}),
     ]
     texts = [said(report) for report in reports]
