@@ -670,7 +670,6 @@ class KAnonymizer(HostOnly):
             sample=self.explainer_sample_,
             kind=kind,
             wording=self.population_.schema.wording,
-            encoder=self.population_.encoder,
         )
         result = Explanations(
             entries,

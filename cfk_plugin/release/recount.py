@@ -145,7 +145,7 @@ def _findings_on_prototypes(
 ) -> Iterator[Finding]:
     """Yield the prototypes that the model refuses, and that no people can be counted for them."""
     if judge is not None:
-        report.still_true = judge.true_prototypes(content, policy, report)
+        report.still_true = judge.true_prototypes(content, report)
         yield from _not_true(report.still_true, policy)
     yield Finding(
         "explanations",
@@ -375,8 +375,8 @@ class RegionChecks(HostOnly):
     ) -> StillTrue | None:
         """Count the answers that are true for the model; None where that cannot be."""
         if self.is_catalogue:
-            return judge.true_entries(released_regions, impure, self.policy)
-        return judge.true_answers(released_regions, self.queries, self.policy, self.report)
+            return judge.true_entries(released_regions, impure)
+        return judge.true_answers(released_regions, self.queries, self.report)
 
 
 # --- diversity ------------------------------------------------------------------------------------
@@ -683,16 +683,15 @@ class Judge:
                 )
 
     def true_entries(
-        self, released_regions: Sequence[Released], impure: Sequence[Released], policy: Policy
+        self, released_regions: Sequence[Released], impure: Sequence[Released]
     ) -> StillTrue:
         """Count the entries of a catalogue that are true for the model: all that are not impure."""
-        return counted_true(answers_in_file(released_regions), answers_in_file(impure), policy)
+        return counted_true(answers_in_file(released_regions), answers_in_file(impure))
 
     def true_answers(
         self,
         released_regions: Sequence[Released],
         queries: pd.DataFrame | None,
-        policy: Policy,
         report: Recount,
     ) -> StillTrue | None:
         """Count the answers to queries that are true for the model; None where that cannot be."""
@@ -706,11 +705,9 @@ class Judge:
         report.unchecked.append("that --queries are those that were answered, in this order")
         encoder = self.population.encoder
         rows = rows_asked_for(answers, queries, encoder, rules_of(encoder))
-        return still_true_at(rows, answers, policy, new_model)
+        return still_true_at(rows, answers, new_model)
 
-    def true_prototypes(
-        self, content: Mapping[str, Any], policy: Policy, report: Recount
-    ) -> StillTrue | None:
+    def true_prototypes(self, content: Mapping[str, Any], report: Recount) -> StillTrue | None:
         """Count the prototypes that are true for the model; None where that cannot be."""
         answers = prototypes_in_file(content)
         new_model = self._new_model(answers, report)
@@ -718,7 +715,7 @@ class Judge:
             return None
         values = pd.DataFrame([answer.values for answer in answers], dtype=object)
         rows = self.population.conform(values)
-        return still_true_at(rows, answers, policy, new_model)
+        return still_true_at(rows, answers, new_model)
 
     def _new_model(self, answers: Sequence[ReleasedAnswer], report: Recount) -> NewModel | None:
         """Return what asks the model about answers; None if there is none, or no known outcome."""
@@ -731,7 +728,7 @@ class Judge:
             return None
         features = self.population.schema.features
         try:
-            return NewModel(self.model, None, features, answers, desired)
+            return NewModel(self.model, features, answers, desired)
         except ModelError:  # whose text may quote an outcome of the file
             report.unchecked.append("that answers are true for the model, which lacks an outcome")
             return None

@@ -60,7 +60,7 @@ _FIGURES: Mapping[tuple[Kind, Unit], str] = {
         "share_of_requests",
         "share",
     ): "withheld_rate native_rate near_native_rate native_qi_rate at_risk_009 "
-    "at_risk_020 flips true_rate still_true cm optimal_rate",
+    "at_risk_020 flips true_rate cm optimal_rate",
     (
         "class_size",
         "count",

@@ -242,7 +242,6 @@ THRESHOLDS = (
     "pureness",
     "ncp",
     "attribute_disclosure",
-    "still_true",
     "group_gap",
     "attack_over_control",
     "epsilon",
@@ -396,7 +395,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 HOUSE = "house choice, no external source"
 BY_PEOPLE = "inputs.yaml"
-_HOUSE_VALUES = {"still_true": 0.9, "group_gap": 0.1, "attack_over_control": 0.05}
+_HOUSE_VALUES = {"group_gap": 0.1, "attack_over_control": 0.05}
 _WITHOUT_DEFAULT = ("pureness", "ncp", "attribute_disclosure", "epsilon")
 
 

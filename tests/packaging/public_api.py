@@ -28,7 +28,7 @@ from cfk_plugin.cli import app
 from cfk_plugin.data import sealing, wording
 from cfk_plugin.metrics import provenance
 from cfk_plugin.records import chain, record, spool, summary, tally
-from cfk_plugin.release import explanations, results, still_true
+from cfk_plugin.release import explanations, results
 from cfk_plugin.report import data as report_data
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,6 @@ FORMATS = {
     "policy": _files.POLICY_VERSION,
     "spool": spool.SPOOL_VERSION,
     "frontier": frontier.SCHEMA_VERSION,
-    "answers still true": still_true.SCHEMA_VERSION,
     "language": wording.LANGUAGE_VERSION,
 }
 
