@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
@@ -53,7 +52,6 @@ TABLE_SCHEMA_VERSION = 1
 POLICY_VERSION = 1
 """Version of the files with a policy; the files do not say it."""
 
-_DIGITS = 40  # of a whole number in JSON
 _PARQUET = (".parquet", ".pq")
 _PICKLES = (".joblib", ".pkl", ".pickle")
 
@@ -98,118 +96,19 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    return parse_json(read_bytes(path), path)
-
-
-def read_bytes(path: Path) -> bytes:
+    """Read a JSON object from a file."""
     _exists(path)
-    with quiet(f"{path}: cannot be read", InputError):
-        return path.read_bytes()
-
-
-def parse_json(
-    content: bytes, path: Path, number: Callable[[str], float] | None = None
-) -> dict[str, Any]:
-    """Read a JSON object from bytes, strictly: no repeated key, no infinity, NaN or overlong
-    integer.
-
-    `number` reads what is no whole number. The default takes every spelling of it.
-    """
-    found, fault = None, "no object at the top"
+    content, fault = None, "no object at the top"
     try:
-        found = json.loads(
-            content.decode("utf-8"),
-            object_pairs_hook=_once,
-            parse_constant=_finite,
-            parse_float=number or _finite,
-            parse_int=_whole,
-        )
-    except _UnfitError as error:
-        fault = str(error)
+        content = json.loads(path.read_text("utf-8"))
     except json.JSONDecodeError as error:  # its own text quotes the file
         fault = f"line {error.lineno}, column {error.colno}"
-    except (ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         fault = type(error).__name__
     # raised outside of the handlers: what was caught must not be its context
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise InputError(f"{path}: not valid JSON ({fault})")
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRelease:
-    """A file of released explanations as it was read."""
-
-    content: dict[str, Any]
-    table: pd.DataFrame | None  # of a catalogue; None for JSON
-    not_checked: tuple[str, ...] = ()
-
-
-def read_released(content: bytes, path: Path) -> ReadRelease:
-    """Read a file of released explanations, JSON or the table of a catalogue, strictly.
-
-    Raises
-    ------
-    InputError
-        If there is anything in the file that its format does not define.
-    """
-    kind = path.suffix.lower()
-    if kind not in (".csv", ".parquet"):
-        return ReadRelease(parse_json(content, path, _as_python_writes), None)
-    from cfk_plugin.release.publication import content_of
-    from cfk_plugin.release.strict_tables import table_of_csv, table_of_parquet
-
-    def parsed(text: str) -> dict[str, Any]:
-        return parse_json(text.encode("utf-8", "surrogatepass"), Path("a cell"), _as_python_writes)
-
-    try:
-        if kind == ".csv":
-            table, is_whole = table_of_csv(content), True
-        else:
-            table, is_whole = table_of_parquet(content)
-        not_checked = () if is_whole else (_OTHER_PYARROW,)
-        return ReadRelease(content_of(table, parsed), table, not_checked)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-_OTHER_PYARROW = (
-    "bytes of the Parquet file that are no values: another version of pyarrow wrote it, or with"
-    " other settings"
-)
-
-
-class _UnfitError(Exception):
-    """JSON that parsers may read differently, or with a number that is not finite or too long."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _UnfitError("an object has a key twice")
-    return found
-
-
-def _finite(text: str) -> float:
-    if not isfinite(number := float(text)):
-        raise _UnfitError("a number is not finite")
-    return number
-
-
-def _as_python_writes(text: str) -> float:
-    """Read a number; more digits than it needs could hold something else."""
-    number = _finite(text)
-    if repr(number) != text:
-        raise _UnfitError("a number is not written as Python writes it")
-    return number
-
-
-def _whole(text: str) -> int:
-    if len(text) > _DIGITS:
-        raise _UnfitError(f"a number has more than {_DIGITS} digits")
-    if text == "-0":
-        raise _UnfitError("a number is -0; write 0")
-    return int(text)
+    return content
 
 
 def read_schema(path: Path, train: pd.DataFrame) -> Schema:

@@ -90,16 +90,6 @@ class BundleError(CFKError, ValueError):
     """A sealed bundle cannot be written, or is not what it was when it was sealed."""
 
 
-class SignatureError(CFKError, ValueError):
-    """A key or a file cannot be used to sign or to verify."""
-
-
-class WrongSignatureError(SignatureError):
-    """A file is not what the owner of the key signed: it was changed, signed by somebody else, or
-    not signed.
-    """
-
-
 class MissingDependencyError(CFKError, ImportError):
     """An optional library is needed and not installed."""
 

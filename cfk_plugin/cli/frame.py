@@ -71,9 +71,6 @@ Objective = Annotated[
     str | None,
     typer.Option(help="pureness or ncp.", show_default="the policy's, pureness"),
 ]
-Effort = Annotated[
-    str, typer.Option(help="For --rerun: fast, balanced or thorough, as for the release.")
-]
 K = Annotated[
     int | None,
     typer.Option(
@@ -89,12 +86,6 @@ Policy = Annotated[
 ]
 Ledger = Annotated[
     str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")
-]
-Previous = Annotated[
-    Path | None,
-    typer.Option(
-        help="The catalogue that was published before; there are no other private values."
-    ),
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")

@@ -1,19 +1,17 @@
-"""cfk demo, protect, verify, sign, plugins."""
+"""cfk demo, protect, verify, plugins."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.markup import escape
 
 from cfk_plugin.cli import frame as opt
 from cfk_plugin.cli.frame import command, console, say, show
-from cfk_plugin.errors import InputError, PolicyError, WrongSignatureError
+from cfk_plugin.errors import InputError, PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_plugin.data.population import Population
-    from cfk_plugin.protection.partition.microaggregation import Effort
     from cfk_plugin.release.explanations import Explanations
     from cfk_plugin.release.recount import Recount
 
@@ -59,8 +56,6 @@ def schema(
     nothing can be protected until you fill it in. Columns that are named like sex or age are
     proposed as immutable: look at them, too.
     """
-    import json
-
     from cfk_plugin._files import check_output, read_table, write_report
     from cfk_plugin.data.misreadings import misread_texts
     from cfk_plugin.data.personal import age_columns, personal_columns
@@ -248,7 +243,7 @@ def _show_summary(explanations: Explanations, output: Path | None) -> None:
 
 @command(
     "catalogue",
-    "cfk catalogue train.csv -s schema.json -m model.joblib --desired low -o catalogue.parquet\n"
+    "cfk catalogue train.csv -s schema.json -m model.joblib --desired low -o catalogue.json\n"
     "cfk catalogue train.csv -s schema.json -m model.joblib --desired low --html catalogue.html",
     kept="nothing was written; what a ledger has on record by now stays there",
 )
@@ -259,30 +254,21 @@ def catalogue(
     desired: opt.Desired = "opposite",
     threshold: opt.Threshold = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help=".parquet, .csv or .json, for cfk verify.")
+        Path | None, typer.Option("--output", "-o", help=".json, for cfk verify.")
     ] = None,
     html: Annotated[
         Path | None, typer.Option(help="A page on which readers find the nearest explanation.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
-    within: Annotated[
-        float | None,
-        typer.Option(
-            help="Publish the smallest part that brings refused people so much further at most,"
-            " 0.03 for 3 %."
-        ),
-    ] = None,
     k: opt.K = None,
     policy: opt.Policy = None,
     ledger: opt.Ledger = None,
-    previous: opt.Previous = None,
 ) -> int:
     """Publish every explanation there can be: the catalogue of a policy with guarantee="catalogue".
 
     It holds private values of people, and nothing else of the rows. If one was published before,
-    give it with --previous, or use a ledger for all of them: else the difference tells about who
-    joined or left. With --within, only the entries that refused people need most are published.
-    Exit code 1 when it has no entry.
+    use a ledger for all of them: else the difference tells about who joined or left. Exit code 1
+    when it has no entry.
     """
     from contextlib import nullcontext
 
@@ -290,17 +276,13 @@ def catalogue(
     from cfk_plugin.data.population import Population
     from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
-    from cfk_plugin.release.publication import catalogue_page, table_of
-    from cfk_plugin.release.short_catalogue import check_within
+    from cfk_plugin.release.publication import catalogue_page
 
     if output is None and html is None:
         raise InputError("give --output or --html, the file to write")
-    files.check_output(output)
+    files.check_output(output, endings=(".json",))
     files.check_output(html, "page", (".html",))
     rules = files.read_policy(policy, {"k": k, "guarantee": "catalogue"})
-    if within is not None:
-        check_within(within)
-    earlier = _previous(previous)
     rows = files.read_table(train)
     roles = files.read_schema(schema, rows)
     explained = files.load_model(model, threshold)
@@ -309,41 +291,25 @@ def catalogue(
     with Ledger(ledger) if ledger else nullcontext() as book:
         anonymizer = KAnonymizer(policy=rules, ledger=book)
         anonymizer.fit(population, explained, outcome)
-        published = anonymizer.published(previous=earlier, within=within)
+        published = anonymizer.published()
     if html is not None:
         files.write_report(html, catalogue_page(published, population, title=title))
-    if output is not None and output.suffix.lower() == ".json":
+    if output is not None:
         files.write_report(output, published.to_json(indent=1))
-    elif output is not None:
-        files.write_table(output, table_of(published.to_json()))
     _show_summary(published, output or html)
-    if published.short_catalogue is not None:
-        say(f"  {published.short_catalogue}", stderr=True)
     return 0 if len(published) else 1
 
 
 @command(
     "verify",
-    "cfk verify released.json train.csv -s schema.json --desired low\n"
-    "cfk verify released.json train.csv -s schema.json --key release.key.pub\n"
-    "cfk verify released.json train.csv -s schema.json -m model.joblib --desired low --rerun\n"
-    "cfk verify released.json train.csv -s schema.json -m new.joblib --queries queries.csv\n"
-    "cfk verify released.json --key release.key.pub",
+    "cfk verify released.json --train train.csv -s schema.json\n"
+    "cfk verify catalogue.json --train train.csv -s schema.json -m model.joblib --desired low\n"
+    "cfk verify released.json --train train.csv -s schema.json -m new.joblib --queries queries.csv",
 )
-def verify(  # noqa: C901 - one check after the other
-    released: Annotated[Path, typer.Argument(help="Released explanations, JSON; or a catalogue.")],
-    train: Annotated[
-        Path | None, typer.Argument(help="The people to count, CSV or Parquet.")
-    ] = None,
+def verify(
+    released: Annotated[Path, typer.Argument(help="Released explanations or a catalogue, JSON.")],
+    train: Annotated[Path, typer.Option(help="The people to count, CSV or Parquet.")],
     schema: opt.OptionalSchemaFile = None,
-    key: Annotated[
-        Path | None, typer.Option(help="Public key of the signer; an unsigned file fails.")
-    ] = None,
-    signature: Annotated[Path | None, typer.Option(help="Default: RELEASED.sig.")] = None,
-    policy: Annotated[
-        Path | None, typer.Option(help="JSON with the policy that it must have been made under.")
-    ] = None,
-    k: opt.K = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -358,17 +324,14 @@ def verify(  # noqa: C901 - one check after the other
     ] = None,
     desired: opt.Desired = "opposite",
     threshold: opt.Threshold = None,
-    rerun: Annotated[
-        bool, typer.Option("--rerun", help="Build the guarantee's regions again, and compare.")
-    ] = False,
-    effort: opt.Effort = "balanced",
-    previous: opt.Previous = None,
-    ledger: opt.Ledger = None,
+    k: opt.K = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on stdout, with all that was found.")
     ] = False,
 ) -> int:
-    """Check released explanations: form, signature, people, values, and what the certificates say.
+    """Count the people of released explanations again, and compare with their certificates.
+
+    Without --schema, columns and quasi-identifiers are those of the file, and each row is a person.
 
     With the model it counts the answers that are still true: those whose person would get the
     outcome. A catalogue needs no queries for that. An answer that is not true fails if its
@@ -376,208 +339,110 @@ def verify(  # noqa: C901 - one check after the other
 
     Exit code 0 when nothing is wrong, 1 when the file must not be relied on, 3 when a person has to
     look: nothing was released, the table is another one, or it holds prototypes, which cannot be
-    counted. What was not checked is listed. For --rerun, give --previous or --ledger as it was
-    given for the catalogue.
+    counted. What was not checked is listed.
     """
-    from contextlib import nullcontext
-
-    from cfk_plugin._files import (
-        load_model,
-        read_bytes,
-        read_policy,
-        read_released,
-        read_schema,
-        read_table,
-        wanted,
-    )
+    import cfk_plugin._files as files
     from cfk_plugin.data.population import Population
-    from cfk_plugin.records.ledger import Ledger
-    from cfk_plugin.release import signing
-    from cfk_plugin.release.recount import Judge, examine
-    from cfk_plugin.release.released_file import require_answered, require_version
+    from cfk_plugin.release.recount import Judge, Recount, examine
+    from cfk_plugin.release.released_file import require_answered, schema_in_file, unfit
 
     if k is not None and k < 2:
         raise PolicyError(f"k must be a whole number >= 2, got {k}")
-    if (train is None) != (schema is None):
-        raise InputError("give the training rows and --schema together")
-    if train is None and key is None:
-        raise InputError(
-            "give the training rows and --schema, or --key to check the signature alone"
-        )
-    if train is None and (model is not None or k is not None):
-        raise InputError("--model and --k need the training rows and --schema")
     if queries is not None and model is None:
         raise InputError("--queries needs --model, which says whether answers are true for them")
-    if not rerun and (previous is not None or ledger is not None):
-        raise InputError("--previous and --ledger say what --rerun needs; give that as well")
-    if signature is not None and key is None:
-        raise InputError("--signature needs --key, the public key of whoever signed")
-    if previous is not None and previous.resolve() == released.resolve():
-        raise InputError(
-            "--previous is the file itself; give the catalogue that was published before"
-        )
-    if rerun and model is None:
-        raise InputError("--rerun needs --model, and --desired as it was for the release")
-    try:
-        content = read_bytes(released) if key is None else signing.verify(released, key, signature)
-    except WrongSignatureError as error:
-        if as_json:
-            _write_json({"verdict": "fail", "signature": str(error)})
-        else:
-            say(f"[bold]fail[/]: {escape(str(error))}", markup=True)
-        return 1
-    read = read_released(content, released)
-    said = read.content
-    try:
-        require_version(said)
-    except InputError as error:
-        raise InputError(f"{released}: {error}") from None
-    population = judge = None
-    if train is not None and schema is not None:
-        population = Population.from_frame(rows := read_table(train), read_schema(schema, rows))
-        if model is not None:
-            asked, features = load_model(model, threshold), list(population.schema.features)
-            judge = Judge(
-                population,
-                asked,
-                wanted(desired, asked, rows[features]),
-                cast("Effort", effort),
-                _previous(previous),
-            )
+    content = files.read_json(released)
+    rows = files.read_table(train)
+    roles = None if schema is None else files.read_schema(schema, rows)
+    faults = unfit(content, () if roles is None else roles.features)
+    if faults:
+        _show_recount(Recount(faults, ["anything else: the form has to be right first"]), as_json)
+        return opt.EXIT["fail"]
+    if roles is None:
+        roles = schema_in_file(content, rows)
+    population = Population.from_frame(rows, roles)
+    judge = None
+    if model is not None:
+        asked = files.load_model(model, threshold)
+        outcome = files.wanted(desired, asked, rows[list(roles.features)])
+        judge = Judge(population, asked, outcome)
     answered = None
-    if queries is not None and population is not None:
-        answered = require_answered(said, read_table(queries), population)
-    with Ledger(ledger) if ledger else nullcontext() as book:
-        found = examine(
-            said,
-            population,
-            judge and replace(judge, ledger=book),
-            agreed=None if policy is None else read_policy(policy, {}),
-            k=k,
-            outcome=desired,
-            rerun=rerun,
-            signed=key is not None,
-            table=read.table,
-            queries=answered,
-        )
-    found.unchecked += read.not_checked
-    if as_json:
-        _write_json(_plain_recount(found))
-    else:
-        _show_recount(found, said, population)
-    return opt.EXIT[found.verdict]
-
-
-def _previous(path: Path | None) -> Mapping[str, Any] | None:
-    """Read a catalogue that was published before, if its form is right."""
-    from cfk_plugin._files import read_bytes, read_released
-    from cfk_plugin.release.released_file import require_version, unfit
-
-    if path is None:
-        return None
-    content = read_released(read_bytes(path), path).content
-    try:
-        require_version(content)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    if unfit(content, ()):
-        raise InputError(
-            f"{path}: is not in the form of a catalogue; cfk verify says what is wrong"
-        )
-    return content
+    if queries is not None:
+        answered = require_answered(content, files.read_table(queries), population)
+    recount = examine(content, population, judge, k=k, queries=answered)
+    if schema is None:
+        recount.unchecked.append("that each row is a person, and its columns (--schema)")
+    _show_recount(recount, as_json, content, population)
+    return opt.EXIT[recount.verdict]
 
 
 _SHOWN = 20
 
 
 def _show_recount(
-    found: Recount, content: Mapping[str, Any], population: Population | None
+    recount: Recount,
+    as_json: bool,
+    content: Mapping[str, Any] | None = None,
+    population: Population | None = None,
 ) -> None:
-    if found.findings:
+    """Print what was found; `content` and `population` are missing if the form is wrong."""
+    if as_json:
+        text = json.dumps(_plain_recount(recount), indent=1, ensure_ascii=False)
+        console().file.write(text + "\n")
+        return
+    if recount.findings:
         show(
             ("where", "problem"),
-            [(finding.where, finding.problem) for finding in found.findings[:_SHOWN]],
+            [(finding.where, finding.problem) for finding in recount.findings[:_SHOWN]],
         )
-        if len(found.findings) > _SHOWN:
-            say(f"... and {len(found.findings) - _SHOWN} more")
-    withheld = sum(
-        isinstance(e, dict) and e.get("status") == "withheld" for e in content["explanations"]
-    )
-    said = [f"{len(content['explanations']) - withheld} released, {withheld} withheld"]
-    if content.get("kind") == "catalogue":
-        said = [f"catalogue of {len(content['explanations'])} entries"]
-    if population is not None:
-        said.append(f"{population.n_people} people in the table")
-    if found.counts:
-        said.append(f"at least {min(found.counts)} in a region")
-    say(f"[bold]{found.verdict}[/]: {', '.join(said)}", markup=True)
-    if found.still_true is not None:
-        say(f"{found.still_true}")
-    if found.not_stopped:
-        say(f"not stopped: {', '.join(found.not_stopped)}")
-    for what in found.unchecked:
-        say(f"not checked: {what}")
+        if len(recount.findings) > _SHOWN:
+            say(f"... and {len(recount.findings) - _SHOWN} more")
+    if content is None or population is None:
+        say(f"[bold]{recount.verdict}[/]", markup=True)
+    else:
+        say(f"[bold]{recount.verdict}[/]: {_counts(recount, content, population)}", markup=True)
+    if recount.still_true is not None:
+        say(f"{recount.still_true}")
+    if recount.not_stopped:
+        say(f"not stopped: {', '.join(recount.not_stopped)}")
+    for statement in recount.unchecked:
+        say(f"not checked: {statement}")
 
 
-def _plain_recount(found: Recount) -> dict[str, Any]:
+def _counts(recount: Recount, content: Mapping[str, Any], population: Population) -> str:
+    """Return how many entries a file has, and how many people the table and its regions have."""
+    entries = content["explanations"]
+    withheld = sum(entry["status"] == "withheld" for entry in entries)
+    counts = f"{len(entries) - withheld} released, {withheld} withheld"
+    if content["kind"] == "catalogue":
+        counts = f"catalogue of {len(entries)} entries"
+    counts += f", {population.n_people} people in the table"
+    if recount.counts:
+        counts += f", at least {min(recount.counts)} in a region"
+    return counts
+
+
+def _plain_recount(recount: Recount) -> dict[str, Any]:
     """Return what was found, as JSON holds it."""
     still_true = None
-    if found.still_true is not None:
+    if recount.still_true is not None:
         still_true = {
-            "answers": found.still_true.answers,
-            "still_true": found.still_true.still_true,
-            "share": found.still_true.share,
-            "broken": list(found.still_true.broken),
-            "queries": list(found.still_true.queries),
+            "answers": recount.still_true.answers,
+            "still_true": recount.still_true.still_true,
+            "share": recount.still_true.share,
+            "broken": list(recount.still_true.broken),
+            "queries": list(recount.still_true.queries),
         }
     return {
-        "verdict": found.verdict,
+        "verdict": recount.verdict,
         "findings": [
-            {"where": each.where, "problem": each.problem, "fails": each.fails}
-            for each in found.findings
+            {"where": finding.where, "problem": finding.problem, "fails": finding.fails}
+            for finding in recount.findings
         ],
         "still_true": still_true,
-        "fewest_people": min(found.counts, default=None),
-        "not_stopped": found.not_stopped,
-        "not_checked": found.unchecked,
+        "fewest_people": min(recount.counts, default=None),
+        "not_stopped": recount.not_stopped,
+        "not_checked": recount.unchecked,
     }
-
-
-def _write_json(content: Mapping[str, Any]) -> None:
-    import json
-
-    console().file.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-@command("sign", "cfk sign --new-key release.key\ncfk sign released.json --key release.key")
-def sign(
-    path: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The file to sign, byte by byte.")
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="Your private key.")] = None,
-    new_key: Annotated[
-        Path | None, typer.Option(help="Make a private key here, and a public one beside it.")
-    ] = None,
-) -> int:
-    """Sign a file with Ed25519, for cfk verify --key; the signature is FILE.sig.
-
-    The private key is encrypted and opened with CFK_SIGN_PASSPHRASE, if it is set.
-    """
-    from cfk_plugin.release import signing
-
-    passphrase = os.environ.get("CFK_SIGN_PASSPHRASE")
-    if new_key is not None:
-        if path is not None or key is not None:
-            raise InputError("--new-key makes keys and signs nothing; sign with --key then")
-        public = signing.new_key(new_key, passphrase)
-        say(f"{new_key}: keep it to yourself\n{public}: give it to those who verify")
-        return 0
-    if path is None or key is None:
-        raise InputError(
-            "give a file and --key, your private key; cfk sign --new-key PATH makes one"
-        )
-    say(f"{signing.sign(path, key, passphrase)}")
-    return 0
 
 
 @command("plugins", "cfk plugins\nCFK_DISABLE_PLUGINS=nice cfk plugins")

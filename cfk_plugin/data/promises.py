@@ -84,9 +84,6 @@ class Promise:
     no training row.
     """
 
-    fixes_private_values: ClassVar[bool]
-    """Whether the private values that may be released with a region are fixed beforehand."""
-
     may_share_private_values: ClassVar[bool]
     """Whether private values may be those of at least k people, or of no one.
 
@@ -140,7 +137,6 @@ class LookupPromise(Promise):
     may_raise_k = True
     default_least_pureness = 0.0  # a region at least holds for its own counterfactual
     releases_counterfactuals = True
-    fixes_private_values = False
     may_share_private_values = False
     can_be_published = False
     promises_true_answers = False
@@ -170,7 +166,6 @@ class ReciprocalPromise(Promise):
     may_raise_k = True
     default_least_pureness = 0.5
     releases_counterfactuals = True
-    fixes_private_values = False
     may_share_private_values = False
     can_be_published = False
     promises_true_answers = False
@@ -200,7 +195,6 @@ class CataloguePromise(Promise):
     may_raise_k = False  # entries are made for one k
     default_least_pureness = 0.8
     releases_counterfactuals = False
-    fixes_private_values = True
     may_share_private_values = True
     can_be_published = True
     promises_true_answers = True

@@ -72,7 +72,6 @@ class RunRecord:
     population: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
     # of a published catalogue without all of its entries: how many there are, and its rules
-    short_catalogue: dict[str, Any] | None = None
     # As `found`, of counterfactuals that an explainer gave for a few people at fit; None where it
     # was not asked. Every record of a fit has the same.
     sample: dict[str, int] | None = None

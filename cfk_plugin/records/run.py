@@ -372,7 +372,7 @@ def _lasting_files(
     """Return the files that a run has once: all of them at its first step, later only those that it
     still lacks.
     """
-    names = ("population", "environment", "short_catalogue")
+    names = ("population", "environment")
     given = {
         f"{name}.json": next(filter(None, (getattr(record, name) for record in records)), None)
         for name in names

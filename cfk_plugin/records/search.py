@@ -20,7 +20,6 @@ _AUDIT_TAGS = (
     "cfk.audit.epsilon.verdict",
     "cfk.audit.epsilon_one_run.verdict",
     "cfk.frontier",
-    "cfk.still_true",
 )
 # One search each, because MLflow knows no "or".
 _CONDITIONS = (f"metrics.`{ASKED}` > 0", *(f"tags.`{tag}` LIKE '%'" for tag in _AUDIT_TAGS))

@@ -4,7 +4,6 @@ results.
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,32 +47,24 @@ from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
-from cfk_plugin.protection.catalogue.value_book import ValueBook
 from cfk_plugin.protection.partition.microaggregation import Effort
 from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.editions import book_of_published, outcomes_of
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
 from cfk_plugin.release.fit_checks import check, check_sealable
 from cfk_plugin.release.guarantee_choice import make_guarantee
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
 from cfk_plugin.release.protector_choice import AUTO, check_rerun
-from cfk_plugin.release.publication import content_of, distinct_entries, numbered, table_of
+from cfk_plugin.release.publication import publish
 from cfk_plugin.release.results import (
     Explanation,
     GeneralizedCounterfactual,
     Withheld,
 )
-from cfk_plugin.release.short_catalogue import ShortCatalogue, check_within
-from cfk_plugin.release.shortening import check_rows_are_here, shortened
 
 if TYPE_CHECKING:
     from cfk_plugin.records.ledger import Ledger
-
-
-Previous = Explanations | pd.DataFrame | Mapping[str, Any]
-"""A catalogue that was published before; see `KAnonymizer.published`."""
 
 
 class KAnonymizer(HostOnly):
@@ -522,9 +513,7 @@ class KAnonymizer(HostOnly):
         record = partial(observe, track=track)
         return self.wrap(explanations, None, "catalogue", request, record, start="query")
 
-    def published(
-        self, *, previous: Previous | None = None, within: float | None = None
-    ) -> Explanations:
+    def published(self) -> Explanations:
         """Return the whole catalogue, entry by entry, in the form in which it can be published.
 
         All answers are made of it and the model. With the default ``private_values="shared"`` the
@@ -533,115 +522,37 @@ class KAnonymizer(HostOnly):
         withholds are withheld here too; entries that are then the same become one, and the order
         follows from what they say.
 
-        If an earlier catalogue of the same people was published, use a ledger or give it as
-        `previous`: else the difference of the two tells something about those who joined or left.
-        With a ledger, private values are new only where at least k people of their crowd are new,
-        or of their group if values are exact. With `previous` none are new.
-
-        Most people need few of the entries. With `within`, a short part of the catalogue is
-        returned: it has an answer for every refused person for whom the whole catalogue has one,
-        and these people are at most so much further from their nearest answer on average. Entries
-        are added one by one, each time the one that lowers the mean distance the most; those that
-        have become unnecessary are dropped. This is judged with at most 1,000 refused people of the
-        table, for whom the model is asked once about each entry, at the point nearest to them.
-
-        Parameters
-        ----------
-        previous : Explanations, DataFrame or mapping, optional
-            The catalogue that was published before: by this method, its table (`catalogue_`), or
-            what is in its JSON file.
-        within : float, optional
-            Share, from 0 to 1, by which the mean distance may grow: 0.03 for 3 %. Default: all
-            entries are returned.
+        If an earlier catalogue of the same people was published, use a ledger: else the difference
+        of the two tells something about those who joined or left. With a ledger, private values are
+        new only where at least k people of their crowd are new, or of their group if values are
+        exact.
 
         Returns
         -------
         Explanations
-            Entry i is answer i; none is withheld. Its `short_catalogue` says how many entries a
-            short part leaves out, and what that costs.
+            Entry i is answer i; none is withheld.
 
         Raises
         ------
         PolicyError
-            If the guarantee has no catalogue; if there is a `previous` one, and a ledger too, or
-            its private values are not shared; if `within` is given and the rows are not here, or no
-            refused person has an answer.
-        InputError
-            If `previous` is no catalogue of this table's columns, or `within` is not from 0 to 1.
+            If the guarantee has no catalogue.
         LedgerError
             If the ledger fails.
         ModelError, PluginError
             If the model, or a plugin, fails.
         """
-        if within is not None:
-            check_within(within)
-        pipeline = self.pipeline_for(previous)
-        catalogue = pipeline.guarantee.require_catalogue("published()")
-        if within is not None:
-            check_rows_are_here(pipeline.population)
+        catalogue = self._require_catalogue("published()")
         call = Request()
         self.guarantee_.record_publication()
-        # A ledger records all entries, also those that a short part leaves out: answers are made of
-        # all of them.
-        entries = distinct_entries(pipeline.catalogue_entries(catalogue, np.arange(len(catalogue))))
-        published = numbered(entries.values())
-        short_catalogue = None
-        if within is not None:
-            published, short_catalogue = shortened(pipeline, catalogue, entries, within)
+        entries = self.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))
         return self.wrap(
-            published,
+            publish(entries),
             None,
             generator="catalogue",
             call=call,
             start="query",
             kind="catalogue",
-            short_catalogue=short_catalogue,
         )
-
-    def pipeline_for(self, previous: Previous | None) -> Pipeline:
-        """Return the pipeline, with a catalogue whose private values are those of a previous one.
-
-        Raises
-        ------
-        PolicyError, InputError
-            As `published`.
-        """
-        catalogue = self._require_catalogue("published()")
-        if previous is None:
-            return self.pipeline_
-        if self.ledger is not None:
-            raise PolicyError(
-                "previous= and a ledger both say what was published before; leave one of them out"
-            )
-        self.population_.require_rows(
-            PolicyError("a sealed catalogue is fixed; publish with previous= where the rows are")
-        )
-        if self.policy_.private_values != "shared":
-            raise PolicyError(
-                'previous= needs private_values="shared"; publish exact values with a ledger, which'
-                " knows whose they are"
-            )
-        content = _content_of_previous(previous)
-        outcomes = outcomes_of(self.guarantee_.eligibility)
-        book = book_of_published(content, catalogue.partition, self.policy_.k, outcomes)
-        return self.pipeline_with(book)
-
-    def pipeline_with(self, book: ValueBook) -> Pipeline:
-        """Return the pipeline, with a catalogue that has the private values of a book."""
-        return replace(self.pipeline_, guarantee=self.guarantee_.with_values_of(book))
-
-    @property
-    def catalogue_(self) -> pd.DataFrame:
-        """`published` as a table, one row per entry, least information loss first; may be written
-        and given away.
-
-        Columns: the outcome; every feature as text; public figures of the certificate;
-        ``k_desired_at_least`` and ``k_consistent_at_least``, the policy's k, which every entry
-        reaches; and as JSON, for ``cfk verify``, the entry and what all entries share. Exact counts
-        of the last two stay with the data holder: from those of two overlapping regions one could
-        compute the outcome of whoever is in only one of them.
-        """
-        return table_of(self.published().to_json())
 
     def _require_catalogue(self, caller: str) -> Catalogue:
         """Return the catalogue for a method of this class; refuse where there is none."""
@@ -747,7 +658,6 @@ class KAnonymizer(HostOnly):
         *,
         start: SearchStart = "explainer",
         kind: Kind = "answers",
-        short_catalogue: ShortCatalogue | None = None,
     ) -> Explanations:
         """Return entries as a result, in order, and notify plugins; what `record` cannot keep is
         withheld.
@@ -759,9 +669,7 @@ class KAnonymizer(HostOnly):
             environment,
             sample=self.explainer_sample_,
             kind=kind,
-            short_catalogue=short_catalogue,
             wording=self.population_.schema.wording,
-            encoder=self.population_.encoder,
         )
         result = Explanations(
             entries,
@@ -912,19 +820,6 @@ def _what_nobody_can_change(columns: Sequence[str]) -> str:
     if ages:
         text += f'. What may only grow is monotone={{"{ages[0]}": "increase"}}'
     return text
-
-
-def _content_of_previous(previous: Previous) -> Mapping[str, Any]:
-    if isinstance(previous, Mapping):
-        return previous
-    if isinstance(previous, Explanations):
-        content: dict[str, Any] = json.loads(previous.to_json())
-        return content
-    if isinstance(previous, pd.DataFrame):
-        return content_of(previous, json.loads)
-    raise InputError(
-        f"previous must be what published() returned, or its table; got {type(previous).__name__}"
-    )
 
 
 def release_record(

@@ -30,7 +30,6 @@ from cfk_plugin.protection.answers.request import CatalogueRequest, ExplainerSta
 from cfk_plugin.protection.answers.search import CatalogueAnswers, find_answers, nearest
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import PEOPLE, catalogue_to_arrays
-from cfk_plugin.protection.catalogue.value_book import ValueBook
 from cfk_plugin.records.rule import Handles
 from cfk_plugin.release.call import (
     Call,
@@ -95,14 +94,6 @@ class CatalogueGuarantee(ReciprocalGuarantee):
     def require_catalogue(self, caller: str) -> Catalogue:  # noqa: ARG002
         """Return the catalogue."""
         return self.catalogue
-
-    def with_values_of(self, book: ValueBook) -> CatalogueGuarantee:
-        """Return the guarantee with a catalogue whose private values are those of a book."""
-        goal = self.catalogue.goal
-        catalogue = Catalogue.build(self.partition, self.policy, goal, self.rows, book)
-        return CatalogueGuarantee(
-            self.policy, self.rows, self.eligibility, catalogue, self._editions
-        )
 
     # --- what may be released for a call ----------------------------------------------------------
 

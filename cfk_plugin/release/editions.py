@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +20,10 @@ from cfk_plugin.data.outcome import DesiredOutcome, Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.training_labels import TrainingLabels
-from cfk_plugin.data.values import to_number
-from cfk_plugin.errors import HostOnly, InputError, PolicyError
+from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.value_book import (
     BookEntry,
-    Plain,
     ValueBook,
     centers_of,
     plain_values,
@@ -175,86 +172,6 @@ def series_of(policy: PrivacyPolicy, goal: DesiredOutcome) -> str:
     return f"{policy.private_values} k={policy.k} desired={_text_of(goal)}"
 
 
-def book_on_record(
-    ledger: Ledger, policy: PrivacyPolicy, goal: DesiredOutcome, outcomes: tuple[str, ...]
-) -> ValueBook:
-    """Return the shared values that a ledger has on record, and write nothing."""
-    return replace(_book_of(ledger.editions(series_of(policy, goal))), outcomes=outcomes)
-
-
-def book_of_published(
-    content: Mapping[str, Any], partition: Partition, k: int, outcomes: tuple[str, ...]
-) -> ValueBook:
-    """Return the private values of an earlier published catalogue.
-
-    Without a ledger it is not known who is new, so a catalogue may have no other values.
-
-    Parameters
-    ----------
-    content : mapping
-        The catalogue as `Explanations.to_json` writes it.
-    k : int
-        Today's k. The catalogue must have been published with at least this k.
-    """
-    _check_published(content, k)
-    population = partition.population
-    names = sorted(population.schema.private)
-    entries = dict[BookEntry, None]()
-    for entry in content["explanations"]:
-        if entry["status"] != "released":
-            continue
-        released = _exact_values(entry, names)
-        values = tuple(
-            _plain(released[name], is_numeric=population.domains[name].is_numeric) for name in names
-        )
-        for outcome in _outcomes_of(entry, outcomes):
-            entries[BookEntry(outcome, values)] = None
-    ends = {}
-    for place, name in enumerate(names):
-        column = [entry.values[place] for entry in entries]
-        numbers = [value for value in column if isinstance(value, float)]
-        if numbers:
-            ends[name] = (min(numbers), max(numbers))
-    return ValueBook(tuple(entries), ends, outcomes)
-
-
-def _check_published(content: Mapping[str, Any], k: int) -> None:
-    """Refuse a file that is no catalogue, or whose values may be those of fewer than k people."""
-    policy = content.get("policy")
-    if (
-        not isinstance(policy, Mapping)
-        or "explanations" not in content
-        or content.get("kind") != "catalogue"
-    ):
-        raise InputError("previous= is no catalogue; give what published() returned, or its file")
-    if policy.get("private_values") != "shared":
-        raise PolicyError(
-            'previous= needs a catalogue with private_values="shared": exact values are of one'
-            " person each, whose group has to be known; publish with a ledger"
-        )
-    if policy.get("k", 0) < k:
-        raise PolicyError(
-            f"previous= was published with k = {policy.get('k')}, fewer than today's k = {k}; its"
-            " values may be those of fewer people: give one with at least this k"
-        )
-
-
-def _exact_values(entry: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the private values of an entry; refuse one that lacks some of them."""
-    released: Mapping[str, Any] = entry["released"]
-    if entry["withheld"] or any(isinstance(value, Mapping) for value in released.values()):
-        raise PolicyError(
-            "previous= has private values that were binned or withheld, so it does not say which"
-            " there were; publish with a ledger"
-        )
-    if sorted(released) != names:
-        raise InputError(
-            "previous= has other private attributes than today's table; give a catalogue of the"
-            f" same columns: {', '.join(names)}"
-        )
-    return released
-
-
 def entries_of(catalogue: Catalogue, outcomes: tuple[str, ...]) -> set[BookEntry]:
     """Return the private values of a catalogue's entries."""
     partition = catalogue.partition
@@ -309,18 +226,3 @@ def _book_of(editions: Sequence[Edition]) -> ValueBook:
         for name, (low, high) in edition.added["ends"].items()
     }
     return ValueBook(tuple(entries), ends)
-
-
-def _plain(value: Any, *, is_numeric: bool) -> Plain:
-    """Return a value as a book of values has it: None if it is missing, a number, or text."""
-    if value is None:
-        return None
-    return to_number(value) if is_numeric else to_text(value)
-
-
-def _outcomes_of(entry: Mapping[str, Any], outcomes: tuple[str, ...]) -> Sequence[str]:
-    """Return the outcomes that an entry's values were released for; all if the entry names none."""
-    outcome = Outcome.of(entry["outcome"])
-    if outcome.label is None or outcome.is_other or to_text(outcome.label) not in outcomes:
-        return outcomes
-    return (to_text(outcome.label),)

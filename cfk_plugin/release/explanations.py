@@ -42,15 +42,6 @@ from cfk_plugin.release.results import (
     Released,
     Withheld,
 )
-from cfk_plugin.release.short_catalogue import ShortCatalogue
-from cfk_plugin.release.still_true import (
-    NewModel,
-    StillTrue,
-    answers_of,
-    rows_asked_for,
-    still_true_at,
-    still_true_within,
-)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -281,11 +272,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
             explanation for explanation in self._explanations if isinstance(explanation, Withheld)
         )
 
-    @property
-    def short_catalogue(self) -> ShortCatalogue | None:
-        """What a short catalogue leaves out and costs; None if all entries are there."""
-        return self.about.short_catalogue
-
     def for_query(self, query: int) -> tuple[Explanation, ...]:
         """Return the explanations that answer one query."""
         return tuple(
@@ -409,8 +395,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
         if not isinstance(self.policy, PrototypePolicy):
             content["least_pureness"] = self.policy.least_pureness
         content["columns"] = list(self.columns)
-        if self.short_catalogue is not None:
-            content["short_catalogue"] = self.short_catalogue.to_dict()
         by_query = sorted(self._explanations, key=lambda explanation: explanation.query)
         n_explanations = Counter(explanation.query for explanation in by_query)
         content["asked"] = [
@@ -477,83 +461,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
         }
         return ExplanationSummary(summary)
 
-    def still_true(
-        self,
-        model: Any,
-        queries: pd.DataFrame | None = None,
-        *,
-        desired: Any = None,
-        threshold: float | None = None,
-    ) -> StillTrue:
-        """Count the answers that are still true for another model, such as one trained again.
-
-        An answer is still true if the model gives its outcome to a person who follows it, and so
-        moves to the permitted point of the region that is nearest to the query, with the private
-        values that were released. An entry of a published catalogue is still true if the share of
-        the value combinations of its region that get the outcome is at least the policy's least
-        pureness. The model's own outcome decides, without any margin. Withheld explanations are not
-        counted.
-
-        Judge survival with models that did not choose the answers. A model that chose them says
-        nothing about the next one.
-
-        Parameters
-        ----------
-        model : estimator, callable or pyfunc
-            As for `protect`.
-        queries : DataFrame, shape (n, n_features or more), optional
-            The instances that were explained, in the same order. They are not kept, so give them
-            again. A published catalogue and prototypes need none.
-        desired : label, set, range or callable, optional
-            The outcome that the answers were made for. It is needed only if they do not state it:
-            if a function decided, and for prototypes made for ``"opposite"``.
-        threshold : float, optional
-            As for `protect`, for a model that returns probabilities.
-
-        Returns
-        -------
-        StillTrue
-
-        Raises
-        ------
-        InputError
-            If queries are needed and missing, or lack features, or an outcome is not known.
-        ModelError
-            If the model cannot be asked about these features, or has no such outcome.
-
-        Examples
-        --------
-        >>> from cfk_plugin import PrivacyPolicy
-        >>> nothing = Explanations([], policy=PrivacyPolicy(), columns=["age"])
-        >>> nothing.still_true(lambda rows: rows["age"] > 30).answers
-        0
-        """
-        answers = answers_of(self._explanations)
-        judge = NewModel(model, threshold, self.columns, answers, desired)
-        if isinstance(self.policy, PrototypePolicy):
-            rows = [answer.values for answer in answers]
-            table = pd.DataFrame(rows, columns=list(self.columns))
-            return still_true_at(table, answers, self.policy, judge)
-        if not answers:
-            return still_true_at(pd.DataFrame(), answers, self.policy, judge)
-        encoder = self.about.encoder
-        if encoder is None:
-            raise InputError(
-                "these explanations were made by hand and do not know the population's values; ask"
-                " those that an explainer or an anonymizer returned"
-            )
-        if self.about.kind == "catalogue":
-            floor = self.policy.least_pureness
-            return still_true_within(encoder, answers, self.policy, floor, judge)
-        if queries is None:
-            raise InputError(
-                "explanations do not keep what was asked: give queries=, the instances that were"
-                " explained, in the same order"
-            )
-        self.asked(queries)
-        points = rows_asked_for(answers, queries, encoder, self.about.rules)
-        return still_true_at(points, answers, self.policy, judge)
-
     def to_record(self) -> RunRecord:
         """Return what a run logs about the explanations, as plain values."""
         context = self.about
@@ -568,9 +475,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
         population = None if context.population is None else dict(context.population)
         environment = None if context.environment is None else dict(context.environment)
         sample = None if context.sample is None else dict(context.sample)
-        short_catalogue = None
-        if context.short_catalogue is not None:
-            short_catalogue = context.short_catalogue.to_log(self.generalized)
         return RunRecord(
             params=self._logged_settings(),
             tags=self._logged_tags(),
@@ -584,7 +488,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
             people=self._n_people_to_log(),
             population=population,
             environment=environment,
-            short_catalogue=short_catalogue,
             sample=sample,
         )
 

@@ -49,7 +49,6 @@ from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
     from cfk_plugin.protection.catalogue.catalogue import Catalogue
-    from cfk_plugin.protection.catalogue.value_book import ValueBook
 
 RegisteredProtectors = Callable[[], Mapping[str, Callable[[], Protector]]]
 """Returns the protectors of plugins by their names."""
@@ -313,10 +312,6 @@ class Guarantee(HostOnly, ABC):
     def require_catalogue(self, caller: str) -> Catalogue:
         """Return the catalogue; without one, refuse what needs it and is named in the message."""
         raise PolicyError(_NO_CATALOGUE.format(caller))
-
-    def with_values_of(self, book: ValueBook) -> Guarantee:
-        """Return the guarantee with a catalogue whose private values are those of a book."""
-        raise PolicyError(_NO_CATALOGUE.format("a book of values"))
 
     def sealed_content(self) -> SealedContent:
         """Return what another process needs to give the same guarantee, without rows."""

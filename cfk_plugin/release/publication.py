@@ -1,20 +1,15 @@
-"""A published catalogue: a table that can be read back and recounted, and a page to search it."""
+"""A published catalogue: the order of its entries, and a page to search them."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.promises import promise_of
@@ -22,8 +17,6 @@ from cfk_plugin.data.region import (
     Interval,
     Part,
     natural,
-    part_from_dict,
-    part_of,
     part_to_text,
     to_text,
 )
@@ -35,155 +28,30 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.information import ncp_by_attribute
 from cfk_plugin.protection.partition.region_distance import OUTSIDE
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.released_file import Finding
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
 
-_FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high", "exact")
-_FLOORS = ("k_desired_at_least", "k_consistent_at_least")
 _ORDER_FIELDS = ("outcome", "region", "released", "withheld")
-_ENTRY = "entry"  # JSON of an entry, as files have it
-_CATALOGUE = "catalogue"  # JSON of what all entries have in common
 # Sections of a language that the page writes sentences with.
 _LANGUAGE_OF_PAGE = ("numbers", "dates", "values", "changes", "answers")
-_ROUNDED = 0.005 + 1e-9  # how much a figure with two decimals may be off
-# Columns of the table besides the features.
-_OWN_COLUMNS = ("outcome", *_FIGURES, *_FLOORS, _ENTRY, _CATALOGUE)
 
 
 def publish(entries: Iterable[Explanation]) -> list[GeneralizedCounterfactual]:
     """Return the released entries of a catalogue, each once, sorted by what they say.
 
-    So the order says nothing else.
+    So the order says nothing else. Each has its position as its number.
     """
-    return numbered(distinct_entries(entries).values())
-
-
-def distinct_entries(entries: Iterable[Explanation]) -> dict[int, GeneralizedCounterfactual]:
-    """Return what `publish` does, in its order, by the position of each among all entries."""
-    position = dict[tuple[float, str], int]()
-    released = dict[int, GeneralizedCounterfactual]()
-    for i, entry in enumerate(entries):
+    released: dict[tuple[float, str], GeneralizedCounterfactual] = {}
+    for entry in entries:
         if isinstance(entry, GeneralizedCounterfactual):
-            position[order_key(entry.to_dict())] = i
-            released[i] = entry
-    return {position[key]: released[position[key]] for key in sorted(position)}
+            released[_order_key(entry.to_dict())] = entry
+    in_order = [released[key] for key in sorted(released)]
+    return [entry.with_query(number) for number, entry in enumerate(in_order)]
 
 
-def numbered(entries: Iterable[GeneralizedCounterfactual]) -> list[GeneralizedCounterfactual]:
-    """Return entries with their positions as their numbers."""
-    return [entry.with_query(number) for number, entry in enumerate(entries)]
-
-
-def order_key(entry: Mapping[str, Any]) -> tuple[float, str]:
+def _order_key(entry: Mapping[str, Any]) -> tuple[float, str]:
     """Return what the order of a catalogue's entries goes by; no two entries have the same."""
     text = json.dumps([entry[name] for name in _ORDER_FIELDS], sort_keys=True)
     return entry["certificate"]["ncp"], text
-
-
-def wrong_order(content: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield where entries of a catalogue are repeated, withheld, or not in their order."""
-    entries = content["explanations"]
-    if any(entry["status"] != "released" for entry in entries):
-        yield Finding("explanations", "are withheld in part; a catalogue has released entries only")
-        return
-    for i, (entry, next_entry) in enumerate(pairwise(entries)):
-        if order_key(entry) == order_key(next_entry):
-            yield Finding(f"explanation {i + 1}", "is the same entry as the one before it")
-        elif order_key(entry) > order_key(next_entry):
-            yield Finding(f"explanation {i + 1}", "is not in the order of a catalogue's entries")
-
-
-def wrong_short_catalogue(content: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield where the figures of a short catalogue contradict its entries, or each other."""
-    if "short_catalogue" not in content:
-        return
-    short_catalogue = content["short_catalogue"]
-    n_entries = short_catalogue["entries"]
-    if n_entries != len(content["explanations"]) or n_entries > short_catalogue["of"]:
-        yield Finding("short_catalogue", "does not have as many entries as it says")
-    numbers = [rule["query"] for rule in short_catalogue["rules"]]
-    if len(set(numbers)) < len(numbers) or max(numbers) >= n_entries:
-        yield Finding("short_catalogue.rules", "are not different entries of it")
-    if short_catalogue["relative_cost"] > 1 + short_catalogue["within"] + _ROUNDED:
-        yield Finding("short_catalogue.relative_cost", "is above what within allows")
-    if short_catalogue["reached_by_rules"] > short_catalogue["reached"]:
-        yield Finding("short_catalogue.reached_by_rules", "is above what all entries reach")
-
-
-def table_of(text: str) -> pd.DataFrame:
-    """Return a row per entry of a catalogue's JSON: readable cells, and the entry as JSON for
-    `content_of`.
-    """
-    content = json.loads(text)
-    entries = content["explanations"]
-    k = content["policy"]["k"]
-    head = {name: value for name, value in content.items() if name not in ("asked", "explanations")}
-    head["entries"] = len(entries)
-    cells_of_entries = [_cells(entry) for entry in entries]
-    columns: dict[str, list[Any]] = {
-        "outcome": [str(Outcome.of(entry["outcome"])) for entry in entries]
-    }
-    for name in content["columns"]:
-        heading = f"feature.{name}" if name in _OWN_COLUMNS else name
-        columns[heading] = [cells.get(name, "") for cells in cells_of_entries]
-    columns |= {name: [entry["certificate"][name] for entry in entries] for name in _FIGURES}
-    columns |= dict.fromkeys(_FLOORS, [k] * len(entries))
-    columns[_ENTRY] = [json.dumps(entry, ensure_ascii=False) for entry in entries]
-    columns[_CATALOGUE] = [json.dumps(head, ensure_ascii=False)] * len(entries)
-    return pd.DataFrame(columns)
-
-
-def _cells(entry: Mapping[str, Any]) -> dict[str, str]:
-    parts = {name: part_from_dict(part) for name, part in entry["region"].items()}
-    for name, value in entry["released"].items():
-        if isinstance(value, dict):
-            parts[name] = Interval(value["low"], value["high"])
-        else:
-            parts[name] = part_of(value)
-    cells = {name: part_to_text(part) for name, part in parts.items()}
-    return cells | dict.fromkeys(entry["withheld"], "withheld")
-
-
-def content_of(table: pd.DataFrame, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Return the content of a file of released explanations from the JSON columns of a catalogue's
-    table.
-    """
-    missing_columns = [name for name in (_ENTRY, _CATALOGUE) if name not in table.columns]
-    if missing_columns:
-        names = " and no column ".join(missing_columns)
-        raise InputError(f"not a table of `cfk catalogue`: it has no column {names}")
-    if table.empty:
-        raise InputError("holds no entry of a catalogue")
-    head = parse(str(table[_CATALOGUE].iloc[0]))
-    n_entries = head.pop("entries", None)
-    if type(n_entries) is not int or not 0 < n_entries <= 2 * len(table):
-        raise InputError(
-            "the column catalogue does not say how many entries there are, or says far more"
-        )
-    if head.get("kind") != "catalogue":
-        raise InputError("its kind is not catalogue, and only catalogues are written as tables")
-    requests = [{"query": query, "explanations": 1} for query in range(n_entries)]
-    entries = [parse(str(text)) for text in table[_ENTRY]]
-    return {**head, "asked": requests, "explanations": entries}
-
-
-def wrong_table(
-    table: pd.DataFrame, content: Mapping[str, Any], features: Sequence[str]
-) -> Iterator[Finding]:
-    """Yield where the readable cells of a table differ from its entries; name only `features`."""
-    expected_table = table_of(json.dumps(content))
-    if sorted(table.columns) != sorted(expected_table.columns):
-        yield Finding("columns", "are not those of a catalogue's table")
-        return
-    known_columns = {*_OWN_COLUMNS, *features, *(f"feature.{name}" for name in features)}
-    for name in expected_table.columns:
-        cells = table[name].map(str).to_numpy()
-        is_different = cells != expected_table[name].map(str).to_numpy()
-        printed_name = name if name in known_columns else "a column that is not known"
-        yield from (
-            Finding(f"explanation {i}", f"{printed_name} is not what its entry says")
-            for i in np.flatnonzero(is_different)
-        )
 
 
 def catalogue_page(
@@ -198,9 +66,9 @@ def catalogue_page(
     What the person enters stays in the page: it makes no request, and its content policy allows
     none. Near is what `KAnonymizer.explain` calls near, with the ranges of the published private
     values. The page does not contain the model, so an answer need not be true for the person: the
-    page states what was verified of the whole entry. Of a short catalogue it shows the rules first.
-    It holds what `KAnonymizer.published` gives
-    away, and for each numeric quasi-identifier the width of the table's range.
+    page states what was verified of the whole entry. It holds
+    what `KAnonymizer.published` gives away, and for each numeric quasi-identifier the width of the
+    table's range.
 
     Parameters
     ----------
@@ -259,7 +127,6 @@ def catalogue_page(
         title=title or "What would have to be different?",
         data=data,
         count=len(entries),
-        rules=_rules_on_page(published),
         shares_values=policy.private_values == "shared",
         # In a data block, only "<" could end it or begin a comment.
         json=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -268,20 +135,6 @@ def catalogue_page(
         policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'",
     )
-
-
-def _rules_on_page(published: Explanations) -> list[dict[str, str]]:
-    """Return the rules of a short catalogue as the page shows them; none of a whole catalogue."""
-    if published.short_catalogue is None:
-        return []
-    return [
-        {
-            "text": published.generalized[rule.query].message().lead,
-            "reached": f"{rule.reached:.0%}",
-            "distance": f"{rule.distance:.2f}",
-        }
-        for rule in published.short_catalogue.rules
-    ]
 
 
 def _hash(text: str) -> str:

@@ -1,11 +1,10 @@
-"""A file of released explanations by itself: what it may contain, and whether it is consistent."""
+"""A file of released explanations: its form, its policy, and its regions, ready to be counted."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +12,14 @@ import numpy as np
 from cfk_plugin.data.domain import UNKNOWN, Domain, bin_codes, bin_part
 from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.formats import faults
-from cfk_plugin.data.margin import CHOSEN_MARGINS
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.promises import PROMISES, promise_of
 from cfk_plugin.data.region import Interval, Region, json_value, part_from_dict, to_text
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, PolicyError, quiet
 from cfk_plugin.release.explanations import SCHEMA_VERSION
-from cfk_plugin.release.results import Policy, PrototypeCertificate, PrototypePolicy
+from cfk_plugin.release.results import Policy, PrototypePolicy
 from cfk_plugin.release.still_true import ReleasedAnswer
 
 if TYPE_CHECKING:
@@ -29,15 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfk_plugin.data.population import Population
-
-# Reasons that name the columns they are about.
-_DETECTION_REASONS = ("unknown_category", "missing_value", "invalid_value", "outside_domain")
-# Reasons that occur only under a policy with this setting.
-_SETTING_OF_REASON = {
-    "ncp_above_ceiling": "max_ncp",
-    "l_diversity": "l",
-    "t_closeness": "t",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +36,6 @@ class Finding:
     where: str  # in names of the format and of declared columns, and positions
     problem: str
     fails: bool = True  # if False, a person has to look
-
-
-def require_version(content: Mapping[str, Any]) -> None:
-    """Refuse what is not a file of released explanations in this version of the format; say what to
-    do.
-    """
-    version = content.get("schema_version")
-    if not isinstance(content.get("explanations"), list) or version is None:
-        raise InputError(
-            "not a file of released explanations: it has no list `explanations` or no"
-            " `schema_version`"
-        )
-    if type(version) is not int or version != SCHEMA_VERSION:
-        raise InputError(
-            f"its schema_version is not {SCHEMA_VERSION}; verify it with the release that wrote it"
-        )
 
 
 def unfit(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
@@ -91,176 +64,64 @@ def policy_of(content: Mapping[str, Any]) -> Policy | None:
         return None
 
 
-def floor_of(content: Mapping[str, Any]) -> float:
-    """Return the pureness below which no region was released."""
-    floor: float = content.get("least_pureness", 0.0)
-    return floor
-
-
-def inconsistent(content: Mapping[str, Any], policy: Policy) -> Iterator[Finding]:
-    """Yield contradictions in a file of the right form that show without a population."""
-    yield from _wrong_numbering(content)
-    floor = floor_of(content)
-    if "least_pureness" in content and floor != getattr(policy, "least_pureness", None):
-        yield Finding("least_pureness", "is not the policy's")
-    certificates = {}
+def wrong_certificates(content: Mapping[str, Any], policy: PrivacyPolicy) -> Iterator[Finding]:
+    """Yield certificates that the policy of the file contradicts."""
     for i, entry in enumerate(content["explanations"]):
-        place = f"explanation {i}"
-        if entry["status"] == "released":
-            certificates[place] = entry["certificate"]
+        if entry["status"] == "withheld":
             continue
-        if entry["columns"] and entry["reason"] not in _DETECTION_REASONS:
-            yield Finding(place, "names columns, which its reason never does")
-        setting = _SETTING_OF_REASON.get(entry["reason"])
-        if setting is not None and getattr(policy, setting, None) is None:
-            yield Finding(place, f"its reason needs {setting} in the policy, which is not set")
-    first: Mapping[str, Any] = next(iter(certificates.values()), {})
-    # Prototypes are of one fit.
-    is_of_prototypes = isinstance(policy, PrototypePolicy)
-    common_fields = tuple(first) if is_of_prototypes else ("population", "method")
-    for name in common_fields:
-        if any(certificate[name] != first[name] for certificate in certificates.values()):
-            yield Finding(f"certificate.{name}", "is not the same everywhere")
-    for place, certificate in certificates.items():
-        problems = _problems_of_certificate(certificate, policy, floor)
-        yield from (
-            Finding(f"{place}, certificate", problem)
-            for problem, has_problem in problems.items()
-            if has_problem
-        )
+        certificate = entry["certificate"]
+        problems = {
+            "policy_hash is not the SHA-256 of the policy in the file": (
+                certificate["policy_hash"] != policy.sha256
+            ),
+            "guarantee is not the policy's": certificate["guarantee"] != policy.guarantee,
+            "k is below the policy's": certificate["k"] < policy.k,
+            "not_stopped is not what the policy does not stop": (
+                tuple(certificate["not_stopped"])
+                not in (policy.not_stopped_from("query"), policy.not_stopped_from("explainer"))
+            ),
+            "pureness_low is below the policy's floor": (
+                certificate["pureness_low"] < policy.least_pureness
+            ),
+            "ncp is above the policy's max_ncp": (
+                policy.max_ncp is not None and certificate["ncp"] > policy.max_ncp
+            ),
+        }
+        for problem, has_problem in problems.items():
+            if has_problem:
+                yield Finding(f"explanation {i}, certificate", problem)
 
 
-def _wrong_numbering(content: Mapping[str, Any]) -> Iterator[Finding]:
-    requests = content["asked"]
-    answered_queries = [entry["query"] for entry in content["explanations"]]
-    queries = [request["query"] for request in requests]
-    if any(a >= b for a, b in pairwise(queries)):
-        yield Finding("asked", "names a query twice, or not in order")
-    n_answered = len(answered_queries)
-    n_expected = sum(request["explanations"] for request in requests)
-    if n_expected != n_answered:
-        yield Finding("explanations", f"are {n_answered}, and {n_expected} were asked for")
-    elif answered_queries != _requested_queries(requests):
-        yield Finding("explanations", "are for other queries, or in another order, than asked for")
-    if queries != list(range(len(queries))):
-        yield Finding(
-            "asked",
-            "queries are not numbered 0, 1, 2, ...: this is a part of what was asked",
-            fails=False,
-        )
+def wrong_columns(content: Mapping[str, Any], population: Population) -> Iterator[Finding]:
+    """Yield if a file, or a prototype in it, has other columns than the schema's features."""
+    features = sorted(population.schema.features)
+    listed = f"are not the features {', '.join(features)}"
+    if sorted(content["columns"]) != features:
+        yield Finding("columns", listed)
+    for i, entry in enumerate(content["explanations"]):
+        if "prototype" in entry and sorted(entry["prototype"]) != features:
+            yield Finding(f"explanation {i}", f"its columns {listed}")
 
 
-def _requested_queries(requests: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the query of each explanation that was asked for."""
-    return list(
-        chain.from_iterable([request["query"]] * request["explanations"] for request in requests)
-    )
+def schema_in_file(content: Mapping[str, Any], rows: pd.DataFrame) -> Schema:
+    """Return the schema that the columns and regions of a file imply for the training rows.
 
+    Every row then counts as a person, and quasi-identifiers weigh the same.
 
-def _problems_of_certificate(
-    certificate: Mapping[str, Any], policy: Policy, floor: float
-) -> dict[str, bool]:
-    """Return what no certificate may state, each with whether this one does."""
-    if isinstance(policy, PrivacyPolicy):
-        return _problems_of_region_certificate(certificate, policy, floor)
-    return _problems_of_prototype_certificate(certificate, policy)
-
-
-def _problems_of_region_certificate(
-    certificate: Mapping[str, Any], policy: PrivacyPolicy, floor: float
-) -> dict[str, bool]:
-    """Return what no certificate of a region may state, each with whether this one does."""
-    low, pureness, high = (
-        certificate[name] for name in ("pureness_low", "pureness", "pureness_high")
-    )
-    promise = promise_of(policy.guarantee)
-    is_fixed = promise.has_fixed_regions  # then nothing was searched for or proved
-    has_search_result = (
-        certificate["method"] != policy.guarantee
-        or certificate["optimal"]
-        or certificate["gap"] is not None
-    )
-    return {
-        "policy_hash is not the SHA-256 of the policy in the file": (
-            certificate["policy_hash"] != policy.sha256
-        ),
-        "guarantee is not the policy's": certificate["guarantee"] != policy.guarantee,
-        "k is below the policy's": certificate["k"] < policy.k,
-        "not_stopped is not what the policy does not stop": (
-            tuple(certificate["not_stopped"])
-            not in (policy.not_stopped_from("query"), policy.not_stopped_from("explainer"))
-        ),
-        "method, optimal or gap are not those of a region that was fixed beforehand": (
-            is_fixed and has_search_result
-        ),
-        "method is not one of a lookup guarantee": (
-            not is_fixed and certificate["method"] in PROMISES
-        ),
-        "optimal, with a gap": certificate["optimal"] and certificate["gap"] != 0,
-        "pureness is outside of its own interval, or exact with one": (
-            not low <= pureness <= high or (certificate["exact"] and not low == pureness == high)
-        ),
-        "pureness of a region that was fixed beforehand is never 0": is_fixed and pureness == 0,
-        "pureness_low is below the floor that held": low < floor,
-        "ncp is above the policy's max_ncp": (
-            policy.max_ncp is not None and certificate["ncp"] > policy.max_ncp
-        ),
-        "margin is not one of the policy's": not _may_be_margin(certificate, policy),
-        "n_later is 1, or above 0 where there is no catalogue": (
-            certificate["n_later"] == 1
-            or (certificate["n_later"] > 0 and not promise.may_have_margin)
-        ),
-    }
-
-
-def _may_be_margin(certificate: Mapping[str, Any], policy: PrivacyPolicy) -> bool:
-    """Return True if a certificate may state its margin under the policy."""
-    margin = certificate["margin"]
-    if policy.margin == "auto":
-        if certificate["n_later"]:
-            return margin is None
-        return margin in CHOSEN_MARGINS
-    return bool(margin == (policy.margin or None))
-
-
-def _problems_of_prototype_certificate(
-    stated_fields: Mapping[str, Any], policy: PrototypePolicy
-) -> dict[str, bool]:
-    """Return what no certificate of a prototype may state, each with whether this one does."""
-    fields = {name: value for name, value in stated_fields.items() if name != "covers"}
-    try:
-        certificate = PrototypeCertificate(
-            **{**fields, "inferred": tuple(stated_fields["inferred"])}
-        )
-    except ValueError:
-        return {"guarantees what its other fields contradict": True}
-    rows = policy.rows_per_person
-    person = "one person" if rows == 1 else f"one person with up to {rows} rows"
-    unit = (person, f"tables that differ by {person}, added or removed")
-    mechanism = stated_fields["mechanism"]
-    has_random_noise = not certificate.seeded
-    return {
-        "states another budget or model than the policy": (
-            not policy.allows(certificate)
-            or (certificate.epsilon, certificate.delta) != (policy.epsilon, policy.delta)
-        ),
-        "guarantees something else than was asked for": (
-            certificate.guarantee not in (policy.guarantee, "none")
-        ),
-        "guarantees nothing, and does not say why": (
-            certificate.guarantee == "none" and has_random_noise and not certificate.inferred
-        ),
-        "unit or neighbours are not those of the policy": (
-            (certificate.unit, certificate.neighbours) != unit
-        ),
-        "covers is not what its other fields come to": (
-            stated_fields["covers"] != certificate.covers
-        ),
-        "mechanism is not the policy's": (
-            mechanism.startswith("seeded noise") != certificate.seeded
-            or (has_random_noise and ("Gaussian" in mechanism) != (policy.delta > 0))
-        ),
-    }
+    Raises
+    ------
+    InputError
+        If the regions do not tell enough, or the rows lack a column.
+    """
+    columns = require_features(rows, content["columns"], "training rows")[content["columns"]]
+    regions = [entry["region"] for entry in content["explanations"] if "region" in entry]
+    if not regions:
+        raise InputError("the file has no region, so it names no quasi-identifiers; give --schema")
+    parts = [part for region in regions for part in region.items()]
+    if any("levels" in part for _, part in parts):
+        raise InputError("the file does not say the order of all levels; give --schema")
+    nominal = {name for name, part in parts if part["kind"] == "set"}
+    return Schema.from_frame(columns, quasi_identifiers=list(regions[0]), nominal=sorted(nominal))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -368,38 +229,6 @@ def require_answered(
             f"{len(table)} queries, and query {last} was answered; give all that were asked about"
         )
     return table
-
-
-def wrong_columns(content: Mapping[str, Any], population: Population) -> Iterator[Finding]:
-    """Yield where a file names other columns than the schema's features."""
-    features = population.schema.features
-    if sorted(content["columns"]) != sorted(features):
-        yield Finding("columns", f"are not the features {', '.join(features)}")
-    elif content["columns"] != list(features):
-        yield Finding("columns", "are in another order than in the table", fails=False)
-    for i, entry in enumerate(content["explanations"]):
-        named = entry.get("columns", []) + entry.get("certificate", {}).get("inferred", [])
-        if not set(named) <= set(features) or len(set(named)) != len(named):
-            yield Finding(f"explanation {i}", "names a column that is no feature, or one twice")
-
-
-def wrong_prototypes(content: Mapping[str, Any], population: Population) -> Iterator[Finding]:
-    """Yield prototypes that are not rows of the declared domain."""
-    features = population.schema.features
-    for i, entry in enumerate(content["explanations"]):
-        if entry["status"] == "withheld":
-            continue
-        if set(entry["prototype"]) != set(features):
-            yield Finding(
-                f"explanation {i}", f"its prototype is not of the features {', '.join(features)}"
-            )
-            continue
-        for name, value in entry["prototype"].items():
-            if not _is_declared(value, population.domains[name]):
-                yield Finding(
-                    f"explanation {i}, prototype.{name}",
-                    "is not in the domain that the schema declares",
-                )
 
 
 def _wrong_region(parts: Mapping[str, Any], population: Population) -> Iterator[str]:
@@ -532,24 +361,6 @@ def _is_number(value: Any, domain: Domain) -> bool:
             and bool(np.isfinite(to_number(value)))
         )
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_declared(value: Any, domain: Domain) -> bool:
-    """Say whether a prototype's value is in the declared domain or, without one, in the table's."""
-    attribute = domain.attribute
-    if value is None:
-        return attribute.nullable
-    if attribute.kind != "numeric":
-        declared_values = (
-            attribute.categories
-            or attribute.levels
-            or (attribute.hierarchy and attribute.hierarchy.leaves)
-        )
-        if not declared_values:
-            return domain.code(value) != UNKNOWN
-        return to_text(value) in set(map(to_text, declared_values))
-    edges = attribute.bins or attribute.bounds or (domain.values[0], domain.values[-1])
-    return _is_number(value, domain) and bool(edges[0] <= to_number(value) <= edges[-1])
 
 
 def _bins(domain: Domain) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from typing import Any, Literal, Self, TypeGuard
 import pandas as pd
 
 from cfk_plugin.data.constraints import Rules
-from cfk_plugin.data.encoded_table import Encoder
 from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import Interval, part_contains, part_of, to_text
 from cfk_plugin.data.values import as_pandas, to_number
@@ -22,7 +21,6 @@ from cfk_plugin.release.results import (
     PrototypeCounterfactual,
     Withheld,
 )
-from cfk_plugin.release.short_catalogue import ShortCatalogue
 
 MOST_GROUPS = 50
 """Most labels that one call may have: an attribute with more is not a group but, say, an age or a
@@ -116,15 +114,9 @@ class ResultContext:
     # findings of detection among an explainer's counterfactuals at fit; see `RunRecord.sample`
     sample: Mapping[str, int] | None = None
     kind: Kind = "answers"
-    short_catalogue: ShortCatalogue | None = None  # of a catalogue that leaves out entries
     # for each explanation, the features whose released value is the query's own; no run logs them
     query_features: tuple[frozenset[str], ...] = ()
     wording: Wording = field(default_factory=Wording)
-    # reads queries in the terms of the population; None for prototypes. It knows the values of
-    # columns, and no row.
-    encoder: Encoder | None = None
-    # how features may change, by the schema and the call
-    rules: Rules = field(default_factory=dict)
 
     def of_call(self, call: Request, explanations: Sequence[Explanation]) -> Self:
         """Return the context with everything that is known of the call of these explanations."""
@@ -134,7 +126,6 @@ class ResultContext:
             seconds=(time.perf_counter() - call.started) / max(n_explanations, 1),
             is_for_people=call.is_for_people,
             query_features=features_from_queries(explanations, call.queries),
-            rules=call.rules,
         )
         if call.attribute is None:
             return context
@@ -167,7 +158,6 @@ class ResultContext:
             groups=self.groups[positions],
             query_features=self.query_features[positions],
             kind="answers",
-            short_catalogue=None,
         )
 
 

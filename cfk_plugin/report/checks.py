@@ -25,7 +25,7 @@ from cfk_plugin.report.data import (
     Verdict,
     load,
 )
-from cfk_plugin.report.inputs import BY_PEOPLE, Asked, HumanInputs, is_promised
+from cfk_plugin.report.inputs import Asked, HumanInputs, is_promised
 from cfk_plugin.report.runs import Audited, Compared, compared, whole
 
 if TYPE_CHECKING:
@@ -260,18 +260,6 @@ def _ncp(case: JudgedCase, ceiling: float | None) -> Judgment:
     ):
         return Judgment("review", measured, why="of_group")
     return Judgment("pass", measured)
-
-
-def _still_true(case: JudgedCase, least: float | None) -> Judgment | None:
-    """Judge the share of answers that a later model accepts.
-
-    While no later model was asked, the check applies only if people set a limit.
-    """
-    measured = case.figure("still_true")
-    if measured.value is None or least is None:
-        is_wanted = case.thresholds["still_true"].source == BY_PEOPLE
-        return Judgment("not_measured") if is_wanted else None
-    return Judgment("pass" if measured.value >= least else "fail", measured)
 
 
 def _group_gap(case: JudgedCase, tolerance: float | None) -> Judgment:
@@ -680,7 +668,6 @@ _OF_ALL = (
     CheckRule("records", 13, _zero("recomputed from the explanations"), _records),
     CheckRule("untracked", 4, _zero("setting of the operator"), _untracked),
     CheckRule("schema_declared", 2, _zero("schema"), _schema_declared),
-    CheckRule("still_true", 7, _set("still_true"), _still_true),
     CheckRule("group_gap", 10, _set("group_gap"), _group_gap),
     CheckRule("human_inputs", 12, _zero("this report"), _human_inputs),
 )

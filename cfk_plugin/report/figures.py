@@ -52,9 +52,6 @@ _ENOUGH_FOR_QUANTILES = 50
 def figures(evidence: Evidence, pooled: Pooled) -> dict[str, Metric]:
     """Return every exact figure by id; one that cannot be computed has no value."""
     found = [*_of_population(evidence), *_of_releases(evidence, pooled)]
-    count = evidence.still_true()
-    if count:
-        found.append(_share("still_true", count["still_true"], count["answers"], VALIDITY))
     if pooled.k is not None:
         found += [
             *_of_risk(pooled),

@@ -26,7 +26,6 @@ THRESHOLDS = (
     "pureness",
     "ncp",
     "attribute_disclosure",
-    "still_true",
     "group_gap",
     "attack_over_control",
     "epsilon",
@@ -165,7 +164,7 @@ def open_questions(inputs: HumanInputs) -> tuple[OpenQuestion, ...]:
 
 HOUSE = "house choice, no external source"
 BY_PEOPLE = "inputs"
-_HOUSE_VALUES = {"still_true": 0.9, "group_gap": 0.1, "attack_over_control": 0.05}
+_HOUSE_VALUES = {"group_gap": 0.1, "attack_over_control": 0.05}
 
 
 class Asked(NamedTuple):

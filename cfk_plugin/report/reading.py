@@ -47,10 +47,9 @@ DOCUMENTS = (
     "population",
     "environment",
     "frontier",
-    "still_true",
 )
 """JSON files of a run, ``cfk/<name>.json``, beside its summary."""
-_AUDIT_DOCUMENTS = frozenset(("frontier", "still_true"))
+_AUDIT_DOCUMENTS = frozenset(("frontier",))
 """Those of `DOCUMENTS` that were measured after the release."""
 _REPORT = "cfk.report"  # tag
 
@@ -103,7 +102,7 @@ class StoredRun:
 
     @property
     def is_audited(self) -> bool:
-        """Whether it holds an audit; a frontier or a count of answers still true is one."""
+        """Whether it holds an audit; a frontier is one."""
         return bool(self.audits) or not _AUDIT_DOCUMENTS.isdisjoint(self.documents)
 
     @property

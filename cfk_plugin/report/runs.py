@@ -41,7 +41,6 @@ class RunEvidence:
     population: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
     frontier: Mapping[str, Any] | None = None
-    still_true: Mapping[str, Any] | None = None
     rows: pd.DataFrame | None = None
     prototype: Mapping[str, Any] | None = None
     audits: Sequence[Mapping[str, Any]] = ()
@@ -86,18 +85,6 @@ class Evidence:
             document: Mapping[str, Any] | None = getattr(run, name)
             if document is not None:
                 return document
-        return {}
-
-    def still_true(self) -> Mapping[str, Any]:
-        """Return the newest count of the answers still true, of a policy that was released under.
-
-        It is empty if there is none.
-        """
-        released = [run for run in self.runs if run.rows is not None and len(run.rows)]
-        for run in reversed(self.runs):
-            count = run.still_true
-            if count is not None and any(_has_policy_of(count, other) for other in released):
-                return count
         return {}
 
 

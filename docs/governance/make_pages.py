@@ -37,7 +37,6 @@ the name, start here:
 | How vague is the advice? | [ncp_mean](#ncp_mean) |
 | How many requests get no explanation? | [withheld_rate](#withheld_rate) |
 | Does the explainer copy training rows? | [native_rate](#native_rate) |
-| Do answers survive a new model? | [still_true](#still_true) |
 | What does a check of a report mean? | [Checks](#checks) |
 
 Every entry has its formula, its direction and range, and what it does not say. *Where* names the code that returns the

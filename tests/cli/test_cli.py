@@ -71,7 +71,7 @@ def write_schema(**changes: Any) -> None:
 
 PROTECT = "protect train.csv cf.csv -s schema.json -m model.joblib --desired yes"
 RELEASE = f"{PROTECT} --k 5 -o released.json"
-VERIFY = "verify released.json train.csv -s schema.json"
+VERIFY = "verify released.json --train train.csv -s schema.json"
 
 
 def test_help_has_examples_and_every_command(folder: Path) -> None:
@@ -225,27 +225,13 @@ WRONG = {
         "protect model.joblib cf.csv -s schema.json -m model.joblib",
         "this ends in .joblib",
     ),
-    "table as released": (
-        "verify train.csv train.csv -s schema.json",
-        "train.csv: not a table of `cfk catalogue`",
+    "table as released": ("verify train.csv --train train.csv", "train.csv: not valid JSON"),
+    "no table": ("verify schema.json", "Missing option '--train'"),
+    "queries without a model": (
+        "verify schema.json --train train.csv --queries cf.csv",
+        "--queries needs --model",
     ),
-    "schema as released": (
-        "verify schema.json train.csv -s schema.json --k 5",
-        "not a file of released",
-    ),
-    "neither table nor key": ("verify schema.json", "or --key to check the signature alone"),
-    "table without schema": (
-        "verify schema.json train.csv",
-        "give the training rows and --schema together",
-    ),
-    "rerun without model": (
-        "verify schema.json train.csv -s schema.json --rerun",
-        "--rerun needs --model",
-    ),
-    "nothing to sign": ("sign", "give a file and --key"),
-    "sign without a key": ("sign schema.json", "give a file and --key"),
-    "no such key": ("sign schema.json --key nope.key", "nope.key: cannot be read"),
-    "released missing": ("verify nope.json train.csv -s schema.json", "nope.json: no such file"),
+    "released missing": ("verify nope.json --train train.csv", "nope.json: no such file"),
     "no patients": ("demo --patients 0", "Invalid value for '--patients'"),
     "demo with k = 1": ("demo --k 1", "k must be a whole number >= 2"),
     "unknown command": ("protekt", "No such command"),

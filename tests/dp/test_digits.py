@@ -7,10 +7,9 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-import pytest
-
 import digits
 import dpc
+import pytest
 
 # a network of few steps; domains that are read
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

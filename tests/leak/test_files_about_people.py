@@ -94,8 +94,7 @@ def released_answers(folder: Path) -> None:
 def published_catalogue(folder: Path) -> None:
     anonymizer = fitted()
     (folder / "catalogue.json").write_text(anonymizer.published().to_json())
-    anonymizer.catalogue_.to_parquet(folder / "catalogue.parquet", index=False)
-    anonymizer.catalogue_.to_csv(folder / "catalogue.csv", index=False)
+    anonymizer.published().to_frame().to_csv(folder / "catalogue.csv", index=False)
 
 
 def page_of_catalogue(folder: Path) -> None:

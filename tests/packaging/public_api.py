@@ -28,7 +28,7 @@ from cfk_plugin.cli import app
 from cfk_plugin.data import sealing, wording
 from cfk_plugin.metrics import provenance
 from cfk_plugin.records import chain, record, spool, summary, tally
-from cfk_plugin.release import explanations, results, signing, still_true
+from cfk_plugin.release import explanations, results
 from cfk_plugin.report import data as report_data
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,6 @@ MADE_BY_OTHERS = (
 
 FORMATS = {
     "explanations": explanations.SCHEMA_VERSION,
-    "signature": signing.VERSION,
     "run": record.SCHEMA_VERSION,
     "ledger": chain.VERSION,
     "bundle": sealing.BUNDLE_VERSION,
@@ -62,7 +61,6 @@ FORMATS = {
     "policy": _files.POLICY_VERSION,
     "spool": spool.SPOOL_VERSION,
     "frontier": frontier.SCHEMA_VERSION,
-    "answers still true": still_true.SCHEMA_VERSION,
     "language": wording.LANGUAGE_VERSION,
 }
 

@@ -102,14 +102,6 @@ found.log(experiment="an environment of its own")
 assert PrivacyReport.of_experiment("an environment of its own").to_json()
 assert b"cfk_requests" in Metrics().text()[0]
 """,
-    "sign": """
-from cfk_plugin.release import signing
-
-key = signing.new_key(Path("release.key"))
-Path("found.json").write_text(found.to_json())
-signing.sign("found.json", "release.key")
-assert signing.verify("found.json", key)
-""",
     "spark": """
 import shutil
 from cfk_plugin.data.rows import spark_functions

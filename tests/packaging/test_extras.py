@@ -31,7 +31,6 @@ from cfk_plugin._files import (
     check_output,
     load_model,
     progress_bar,
-    read_released,
     read_table,
     write_table,
 )
@@ -41,7 +40,6 @@ from cfk_plugin.dp.noise import load_opendp
 from cfk_plugin.errors import MissingDependencyError, TrackingError
 from cfk_plugin.plots import RiskDisplay
 from cfk_plugin.records.stores import check_store, client_of
-from cfk_plugin.release.signing import new_key
 from commands import cfk
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -153,7 +151,6 @@ def read_polars() -> None:
 
 FEATURES: dict[str, tuple[str, str, Callable[[], object]]] = {
     "noise": ("opendp", "dp", load_opendp),
-    "keys": ("cryptography", "sign", lambda: new_key(Path("key"))),
     "a ledger on PostgreSQL": ("psycopg", "postgres", lambda: Ledger("postgresql://a@b/c")),
     "people in Spark": (
         "pyspark",
@@ -165,11 +162,6 @@ FEATURES: dict[str, tuple[str, str, Callable[[], object]]] = {
         "pyarrow",
         "parquet",
         lambda: Population.from_parquet("table.parquet", people().schema),
-    ),
-    "a catalogue in Parquet": (
-        "pyarrow",
-        "parquet",
-        lambda: read_released(b"", Path("table.parquet")),
     ),
     "an output in Parquet": ("pyarrow", "parquet", lambda: check_output(Path("out.parquet"))),
     "writing Parquet": ("pyarrow", "parquet", lambda: write_table(Path("out.parquet"), FRAME)),

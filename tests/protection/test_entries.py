@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-
 from answers import people
+
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.encoded_table import encode

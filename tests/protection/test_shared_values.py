@@ -344,7 +344,7 @@ def test_where_only_the_missing_value_is_shared_all_entries_have_it() -> None:
     anonymizer.fit(
         Population.from_frame(table, schema), lambda rows: np.ones(len(rows), dtype=bool), True
     )
-    assert set(anonymizer.catalogue_["grade"]) == {"missing"}
+    assert set(anonymizer.published().to_frame()["grade"]) == {"missing"}
 
 
 def test_a_range_at_zero_that_few_people_have_has_a_grid() -> None:
@@ -369,7 +369,7 @@ def test_a_table_without_private_attributes_has_entries_all_the_same() -> None:
         model=lambda rows: np.where(rows["age"].to_numpy(dtype=float) > 24, "yes", "no"),
         desired="yes",
     )
-    assert len(anonymizer.catalogue_) > 2
+    assert len(anonymizer.published()) > 2
 
 
 @pytest.mark.parametrize("n_people", [K, 2 * K - 1, 2 * K])

@@ -22,7 +22,7 @@ from cfk_plugin import (
     PrivacyPolicy,
     Schema,
 )
-from cfk_plugin.errors import InputError, LedgerError, PolicyError
+from cfk_plugin.errors import LedgerError
 from commands import cfk
 
 KEY = b"the ledger key of these tests..."
@@ -126,16 +126,6 @@ def test_on_record_are_the_values_of_the_catalogue(first: Path) -> None:
         (edition,) = ledger.editions(f"shared k={K} desired=yes")
     on_record = {(income, debt, home) for _, (debt, home, income) in edition.added["values"]}
     assert on_record == published
-
-
-def test_with_a_previous_catalogue_it_does_not() -> None:
-    earlier = fitted(TABLE).published()
-    published = [fitted(with_people(person)).published(previous=earlier) for person in (ONE, OTHER)]
-    assert released(published[0]) == released(published[1])
-    assert private_values(published[0]) <= private_values(earlier)
-    assert len(published[0]) > 10
-    from_table = fitted(with_people(ONE)).published(previous=fitted(TABLE).catalogue_)
-    assert released(from_table) == released(published[0])
 
 
 def test_answers_are_made_of_the_values_on_record(first: Path) -> None:
@@ -325,27 +315,6 @@ def test_before_anything_is_published_answers_may_be_new(tmp_path: Path) -> None
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def test_a_previous_catalogue_that_cannot_help_is_refused(tmp_path: Path) -> None:
-    earlier = fitted(TABLE).published()
-    with pytest.raises(PolicyError, match="previous= needs private_values"):
-        fitted(TABLE, **EXACT).published(previous=earlier)
-    with pytest.raises(PolicyError, match="previous= needs a catalogue with private_values"):
-        fitted(TABLE).published(previous=fitted(TABLE, **EXACT).published())
-    with (
-        Ledger(tmp_path / "ledger.db", key=KEY, create=True) as ledger,
-        pytest.raises(PolicyError, match="leave one of them out"),
-    ):
-        fitted(TABLE, ledger).published(previous=earlier)
-    with pytest.raises(PolicyError, match="k = 5, fewer than today's k = 6"):
-        fitted(TABLE, k=6).published(previous=earlier)
-    with pytest.raises(InputError, match="previous= is no catalogue"):
-        fitted(TABLE).published(previous={"policy": None})
-    with pytest.raises(InputError, match="previous must be what published"):
-        fitted(TABLE).published(previous="earlier.json")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="other private attributes"):
-        fitted(TABLE.drop(columns="debt")).published(previous=earlier)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -438,18 +407,3 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 OPTIONS = ("-s", "schema.json", "-m", "model.joblib", "--desired", "yes", "--k", K)
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("by", ["--previous", "--ledger"])
-def test_a_catalogue_after_another_is_verified_with_what_decided_on_it(by: str) -> None:
-    options: tuple[object, ...] = OPTIONS
-    known = {"--previous": "before.json", "--ledger": "ledger.db"}[by]
-    if by == "--ledger":
-        Ledger(known, create=True).close()
-        options = (*OPTIONS, by, known)
-    cfk("catalogue", "before.csv", *options, "-o", "before.json")
-    cfk("catalogue", "train.csv", *OPTIONS, by, known, "-o", "after.json")
-    rerun = ("verify", "after.json", "train.csv", *OPTIONS, "--rerun")
-    assert "pass" in cfk(*rerun, by, known).output
-    assert "give that as well" in cfk(*rerun[:-1], by, known, code=2).output

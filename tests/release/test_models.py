@@ -298,13 +298,13 @@ def test_commands_take_goals_as_text(
     out, rows = tmp_path / "out.json", tmp_path / "train.csv"
     given = ["-s", tmp_path / "schema.json", "-m", tmp_path / "model.joblib", *more]
     cfk("catalogue", rows, *given, "--desired", desired, "--k", 5, "-o", out)
-    said = output_of("verify", out, rows, *given[:2], "--desired", desired)
+    said = output_of("verify", out, "--train", rows, *given[:2])
     assert "outcome" not in said.partition("not checked")[0]
-    output_of("verify", out, rows, *given, "--desired", desired, "--rerun")
+    output_of("verify", out, "--train", rows, *given, "--desired", desired)
     if model is not LOGISTIC:
         other = "60..70" if ".." in desired else "low"
         assert "another outcome" in output_of(
-            "verify", out, rows, *given, "--desired", other, code=1
+            "verify", out, "--train", rows, *given, "--desired", other, code=1
         )
 
 

@@ -132,7 +132,7 @@ def verified(content: dict[str, Any], folder: Path, bins: Any = BINS) -> Result:
     )
     (folder / "released.json").write_text(json.dumps(content), encoding="utf-8")
     paths = [str(folder / name) for name in ("released.json", "train.csv", "schema.json")]
-    return CliRunner().invoke(app, ["verify", *paths[:2], "--schema", paths[2]])
+    return CliRunner().invoke(app, ["verify", paths[0], "--train", paths[1], "--schema", paths[2]])
 
 
 @pytest.mark.parametrize(

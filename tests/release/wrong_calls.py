@@ -26,6 +26,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
+from http_refusals import Request, ask
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -46,7 +47,6 @@ from cfk_plugin.cli import app
 from cfk_plugin.release.explanations import Explanations, group_gaps
 from cfk_plugin.serving.handler import RequestHandler
 from cfk_plugin.serving.server import Limits, make_app
-from http_refusals import Request, ask
 
 STORED = Path(__file__).with_suffix(".json")
 

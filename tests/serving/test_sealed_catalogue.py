@@ -194,7 +194,7 @@ def test_the_file_has_private_values_of_entries_alone_and_nobodys_quasi_identifi
 ) -> None:
     whole, _, path = both
     found = content(path)
-    offered = whole.catalogue_
+    offered = whole.published().to_frame()
     others = train[~train["code"].isin(offered["code"])]
     assert 10 < len(others) < len(train)
     for row in others.to_dict("records"):
@@ -356,7 +356,7 @@ def test_a_logged_model_answers_without_explainer_and_rows(
         entry.status for entry in whole.explain(queries().head(20))
     ]
     assert "released" in {each["status"] for each in found}
-    others = train[~train["code"].isin(whole.catalogue_["code"])]
+    others = train[~train["code"].isin(whole.published().to_frame()["code"])]
     files = [
         path for path in tmp_path.rglob("*") if path.is_file() and "mlflow.db" not in path.name
     ]

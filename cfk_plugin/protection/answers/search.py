@@ -27,9 +27,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-import pandas as pd
 
-from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.decision import Labels, Mask
 from cfk_plugin.data.encoded_table import EncodedTable, encode
 from cfk_plugin.data.predictions import Predictions
@@ -39,9 +37,7 @@ from cfk_plugin.protection.answers.candidates import (
     NEAREST_COMBINED,
     QUERY_VALUES,
     CandidateSearch,
-    RegionAndValues,
     candidate_counts,
-    constraints_by_role,
 )
 from cfk_plugin.protection.answers.diversity import AnswersSoFar, TrueAnswers
 from cfk_plugin.protection.answers.moves import Search
@@ -49,8 +45,8 @@ from cfk_plugin.protection.answers.points import TIE, Points, ValueTable
 from cfk_plugin.protection.answers.probe import Probe
 from cfk_plugin.protection.answers.request import CatalogueRequest
 from cfk_plugin.protection.answers.rounding import Rounder
-from cfk_plugin.protection.answers.starts import Starts, start_points, starts_of
-from cfk_plugin.protection.axes import Codes, Floats, Ints
+from cfk_plugin.protection.answers.starts import Starts, starts_of
+from cfk_plugin.protection.axes import Codes, Ints
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 
 _BLOCK = 1 << 22  # distances held at once
@@ -433,52 +429,3 @@ def nearest(
         entry[rows] = np.where(np.isfinite(least_distance), first_nearest, -1)
     own_entry = catalogue.entry_of(counterfactuals, groups)
     return np.where(own_entry >= 0, own_entry, entry)
-
-
-def distances_if_true(
-    catalogue: Catalogue, constraints: Constraints, open_to: Mask, entries: Ints
-) -> Floats:
-    """Return the distance of each query to some entries, infinite where an entry is no answer.
-
-    An entry is an answer if it is permitted to the person, and if the model gives its outcome at
-    the point of its region that is nearest to the query, with the entry's private values. It is not
-    moved towards the query. The model is asked once about each query and entry, in large batches.
-
-    Parameters
-    ----------
-    open_to : array, shape (n_queries, n_classes)
-        True for the eligibility classes that may answer; see `EligibilityClasses.open_to`.
-    entries : array, shape (n_entries,)
-
-    Returns
-    -------
-    array, shape (n_queries, n_entries)
-        As `Catalogue.distances`, of the region and of the private values together.
-    """
-    queries = constraints.queries
-    region_distances, values_distances = catalogue.distances(
-        queries, np.arange(len(queries)), open_to
-    )
-    offered_parts = {name: catalogue.offered(name) for name in constraints.rules}
-    on_regions, on_values = constraints_by_role(catalogue, constraints)
-    region_distances[~on_regions.admits_all(offered_parts, region_distances.shape[1])] = np.inf
-    values_distances[~on_values.admits_all(offered_parts, len(catalogue))] = np.inf
-    distances = (
-        region_distances[:, catalogue.region_of_entry[entries]] + values_distances[:, entries]
-    )
-    query, place = np.nonzero(np.isfinite(distances))
-    pairs = RegionAndValues(
-        query=query,
-        entry=entries[place],
-        values_entry=entries[place],
-        distance=distances[query, place],
-    )
-    values = ValueTable(catalogue, queries, queries)
-
-    def nearest_rows(rows: Ints) -> pd.DataFrame:
-        points, _ = start_points(catalogue, constraints, values, pairs.take(rows))
-        return values.frame(points)
-
-    is_true = catalogue.have_outcome(nearest_rows, pairs.entry)
-    distances[query[~is_true], place[~is_true]] = np.inf
-    return distances

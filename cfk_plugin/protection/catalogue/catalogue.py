@@ -438,20 +438,6 @@ class Catalogue(HostOnly):
         """Return how many combinations are asked about in the regions of entries; shape (n,)."""
         return np.asarray(self.required_combinations.n_asked[self.region_of_entry[entry]])
 
-    def may_have_moved_to(self, private: Mapping[str, Any], group: int) -> bool:
-        """Return True if an answer with a group's region may have been moved to these private
-        values.
-
-        They have the outcome at every required combination of the region.
-        """
-        entry = self.weakest_of(np.array([group]))
-        if entry[0] < 0 or self.is_wide(entry)[0]:
-            return False
-        combinations = self.required_combinations.of(int(self.region_of_entry[entry[0]]))
-        rows = self.points.take(entry).assign(**private)
-        which = np.zeros(len(combinations), dtype=np.int64)
-        return bool(self._has_outcome_at(rows, entry, which, combinations).all())
-
     # Distances of queries to entries
 
     @cached_property
