@@ -42,7 +42,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=python3.11 ..." if sys.version_info < (3, 11) else 0)'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -c 'import xgboost' 2>/dev/null || test "$$(uname -sm)" != "Linux x86_64" || { $(SMALL_XGBOOST); } || true
-	@$(PIP) install --editable ".[dice,spark,dp,sign,serve,parquet,plots,dev]"
+	@$(PIP) install --editable ".[dice,spark,dp,sign,mlflow,parquet,plots,dev]"
 	@# NICEx pins old releases of numpy and pandas but runs on current ones.
 	@$(PIP) install --no-deps NICEx==0.2.3
 	@touch $@
@@ -119,8 +119,8 @@ core: $(READY)
 		fi; \
 		echo "Core tests: $$other"; \
 		$(UV) venv --quiet --clear --python $$python $(VENV)/core-$$other \
-		&& $(UV) pip install --quiet $$options --python $(VENV)/core-$$other/bin/python ".[dp,sign,serve,parquet,plots]" \
-		&& $(UV) pip install --quiet --python $(VENV)/core-$$other/bin/python ".[dp,sign,serve,parquet,plots,test]" \
+		&& $(UV) pip install --quiet $$options --python $(VENV)/core-$$other/bin/python ".[dp,sign,mlflow,parquet,plots]" \
+		&& $(UV) pip install --quiet --python $(VENV)/core-$$other/bin/python ".[dp,sign,mlflow,parquet,plots,test]" \
 		&& $(VENV)/core-$$other/bin/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile $(CORE) || exit 1; \
 	done
 

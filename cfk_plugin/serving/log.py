@@ -301,14 +301,6 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
     return None
 
 
-def made_up(population: Population, n: int) -> pd.DataFrame | None:
-    """Return made-up rows to try a model with, for the server alone; None if there is no value to
-    draw.
-    """
-    choices = _choices(population, 1, otherwise=_any)
-    return None if choices is None else _draws(choices, population, n)
-
-
 def _choices(
     population: Population, k: int, otherwise: Callable[[Domain], list[Any]] = lambda _: []
 ) -> dict[str, list[Any]] | None:
@@ -325,15 +317,6 @@ def _choices(
             return None
         choices[name] = values
     return choices
-
-
-def _any(domain: Domain) -> list[Any]:
-    """Return values of an attribute, made up where only its kind is known."""
-    if len(domain.values):
-        return [domain.value(code) for code in range(len(domain.values))]
-    if domain.attribute.kind != "numeric":
-        return [""]
-    return [domain.natural(sign * 10.0**power) for power in range(10) for sign in (0, 1, -1)]
 
 
 def _draws(choices: dict[str, list[Any]], population: Population, n: int) -> pd.DataFrame:

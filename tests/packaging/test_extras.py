@@ -43,7 +43,6 @@ from cfk_plugin.errors import MissingDependencyError, TrackingError
 from cfk_plugin.plots import RiskDisplay
 from cfk_plugin.records.stores import check_store, client_of
 from cfk_plugin.release.signing import new_key
-from commands import cfk
 from reported import amount, bare
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -210,7 +209,7 @@ def test_a_store_in_a_database_needs_all_of_mlflow(
     monkeypatch.setattr(mlflow, "get_tracking_uri", lambda: DATABASE)
     monkeypatch.setattr(mlflow, "get_registry_uri", lambda: DATABASE)
     hide(monkeypatch, "alembic")
-    with pytest.raises(TrackingError, match=r'pip install "cfk-plugin\[serve\]"$'):
+    with pytest.raises(TrackingError, match=r'pip install "cfk-plugin\[mlflow\]"$'):
         use()
     assert not list(tmp_path.iterdir())
 
@@ -239,18 +238,6 @@ def test_whoever_lacks_an_extra_is_told_in_one_line_what_to_install(
     assert str(raised.value).endswith(f'pip install "cfk-plugin[{extra}]"')
     assert "\n" not in str(raised.value)
     assert {path.name for path in tmp_path.iterdir()} == {"table.parquet"}
-
-
-@pytest.mark.parametrize("library", ["starlette", "uvicorn", "prometheus_client"])
-def test_cfk_serve_says_in_one_line_what_to_install(
-    library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hide(monkeypatch, library)
-    told = cfk("serve --bundle population.cfk --model model.joblib --desired 1", code=2).stderr
-    assert told == (
-        "cfk: cfk serve needs starlette, uvicorn and prometheus-client: pip install"
-        ' "cfk-plugin[serve]"\n'
-    )
 
 
 def test_a_report_says_in_the_place_of_a_plot_what_would_draw_it(
