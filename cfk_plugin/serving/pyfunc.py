@@ -22,8 +22,7 @@ from cfk_plugin.errors import BundleError, CFKError, LedgerError, ModelError, qu
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.serving.handler import FAILED, RequestHandler, refusing
-from cfk_plugin.serving.loaded import load_from_mlflow
-from cfk_plugin.serving.requirements import PICKLE
+from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
 
 if TYPE_CHECKING:
     from cfk_plugin.data.policy import PrivacyPolicy

@@ -86,6 +86,7 @@ def logged(k: int = K, **options: Any) -> Any:
         "model": accepts,
         "population": population(),
         "desired": 1,
+        "requirements": [],  # otherwise MLflow loads the model once more to find them
         "code_paths": [__file__],  # so that the server finds the explainer and the model, too
         "policy": PrivacyPolicy(guarantee="reciprocal", k=k),
     }

@@ -340,6 +340,7 @@ def test_a_logged_model_answers_without_explainer_and_rows(
         "model": tree,
         "desired": "yes",
         "policy": PrivacyPolicy(k=K, guarantee="catalogue", private_values="exact"),
+        "requirements": [],
     }
     whole = KAnonymizer(policy=settings["policy"]).fit(
         people_alone(train), model=tree, desired="yes"
