@@ -395,18 +395,6 @@ def encode(frame: pd.DataFrame, encoder: Encoder) -> EncodedTable:
     return encoder.read(raw, odd)
 
 
-def take_in_records(records: Sequence[Mapping[str, Any]], encoder: Encoder) -> EncodedTable:
-    """Like `encode`, for records of plain values, such as JSON holds; each has every feature."""
-    names = encoder.schema.features
-    if len(records) > FEW:
-        return encode(
-            pd.DataFrame([{name: record[name] for name in names} for record in records]), encoder
-        )
-    return encoder.read_values(
-        [[record[name] for record in records] for name in names], checked=True
-    )
-
-
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 

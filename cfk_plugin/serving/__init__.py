@@ -13,7 +13,7 @@ __all__ = ["log_protected_model"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use, so that Spark workers and `cfk serve` need no MLflow."""
+    """Import on first use, so that Spark workers need no MLflow."""
     if name != "log_protected_model":
         raise AttributeError(f"module 'cfk_plugin.serving' has no attribute {name!r}")
     from cfk_plugin.serving.log import log_protected_model

@@ -1,17 +1,14 @@
-"""Answering requests: check them, ask the protected explainer, report failures by constant texts
-alone.
+"""Answer requests: check the queries, call the protected explainer, report failures with constant
+texts.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +16,7 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 
-from cfk_plugin._protect import protect
-from cfk_plugin.data.encoded_table import EncodedTable, encode, take_in_records
+from cfk_plugin.data.encoded_table import EncodedTable, encode
 from cfk_plugin.data.population import Population
 from cfk_plugin.errors import (
     CFKError,
@@ -43,10 +39,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cfk_plugin")
 
-JSON = "application/json"
-MOST_BYTES = 10_000_000
-
-# All texts that a refused request can get; names of columns follow on two of them.
+# The texts of refusals. Two of them are followed by names of columns.
 NO_TABLE = "the request holds no table of queries"
 TOO_MANY = "the request holds too many queries; send fewer at once"
 COLUMNS = "the queries must have every feature of the model's signature, each once"
@@ -66,37 +59,21 @@ FAULTS: Mapping[str, str] = {
 """What is said of a fault that `EncodedTable.faults` finds in a column."""
 FRACTION = "a fraction"
 TOO_LARGE_NUMBER = "a number that is too large"
-UNREADABLE = (
-    "the request cannot be read as queries; send JSON with dataframe_split or dataframe_records"
-)
-TYPE = "the content type must be application/json"
-TOO_LONG = "the request is too long; send fewer queries at once"
-NOT_JSON = "the body is not valid JSON"
-SHAPE = (
-    'the body must be {"dataframe_split": {"columns": [...], "data": [[...]]}} or'
-    ' {"dataframe_records": [{...}]}'
-)
-
-
-# And those for the person who starts a server.
-ALONE = "the bundle has a catalogue, which answers alone; leave out the explainer"
-NO_EXPLAINER = "the bundle has no catalogue; give the explainer that is to be protected"
 
 
 class RequestError(MlflowException, CFKError):
-    """A request that is refused as a whole, in one of the constant texts above; `ours` if the
-    server is at fault.
+    """A refusal of a whole request, with one of the constant texts above.
+
+    As an exception of MLflow it gets a status from MLflow's server: 400, or 500 if `ours` says that
+    the request is not at fault. The server shows a stack trace for other exceptions.
     """
 
-    def __init__(self, message: str, *, ours: bool = False, code: Any = None) -> None:
-        self.ours = ours
-        super().__init__(
-            message, error_code=code or (INTERNAL_ERROR if ours else INVALID_PARAMETER_VALUE)
-        )
+    def __init__(self, message: str, *, ours: bool = False) -> None:
+        super().__init__(message, error_code=INTERNAL_ERROR if ours else INVALID_PARAMETER_VALUE)
 
     @property
     def message(self) -> str:
-        """The constant text; MLflow's server would add the request to it."""
+        """The constant text. Assignments are ignored: MLflow's server would add the queries."""
         return self._constant
 
     @message.setter
@@ -105,56 +82,18 @@ class RequestError(MlflowException, CFKError):
 
 
 @contextmanager
-def refusing(message: str, *, ours: bool = False, code: Any = None) -> Iterator[None]:
-    """Refuse a request by a constant text, without context, whatever fails; a `RequestError`
+def refusing(message: str, *, ours: bool = False) -> Iterator[None]:
+    """Refuse a request with a constant text and no context after any failure; a `RequestError`
     passes.
     """
 
-    def refusal(failure: str) -> RequestError:  # only the class of what was raised
-        _log.warning("a request failed: %s", failure)
-        return RequestError(message, ours=ours, code=code)
+    def refusal(failure: str) -> RequestError:
+        _log.warning("a request failed: %s", failure)  # only the class of the exception
+        return RequestError(message, ours=ours)
 
-    # `refusal` is called like a class; the answer goes to somebody who is not the operator
+    # `refusal` is called like a class. The requester is not the operator, hence `is_public`.
     with quiet("{}", refusal, let=RequestError, is_public=True):  # type: ignore[arg-type]
         yield
-
-
-def show_no_traces() -> None:
-    """Make a serving process log the class of a failure instead of a trace: traces and texts may
-    quote rows.
-
-    Nothing passes the boundary of a request. This is for failures outside of one: the web server's
-    own log, and threads and finalizers of explainers and models. ``CFK_DEBUG=1`` leaves traces as
-    they are.
-    """
-    if shows_errors() or hasattr(threading.excepthook, "_cfk"):
-        return
-    make = logging.getLogRecordFactory()
-
-    def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-        made = make(*args, **kwargs)
-        if made.exc_info:
-            kind = made.exc_info[0]
-            made.msg, made.args = "a failure was logged: %s", (_name(kind),)
-        made.exc_info = made.exc_text = made.stack_info = None
-        return made
-
-    def thread(failed: threading.ExceptHookArgs) -> None:
-        logging.getLogger("cfk_plugin").warning(
-            "a thread of an explainer or a model raised %s", _name(failed.exc_type)
-        )
-
-    def finalizer(failed: sys.UnraisableHookArgs) -> None:
-        logging.getLogger("cfk_plugin").warning("a finalizer raised %s", _name(failed.exc_type))
-
-    thread._cfk = True  # type: ignore[attr-defined]
-    logging.setLogRecordFactory(record)
-    threading.excepthook, sys.unraisablehook = thread, finalizer
-
-
-def _name(kind: type[BaseException] | None) -> str:
-    name = "an error" if kind is None else kind.__name__
-    return name if name.isidentifier() else "an error"
 
 
 class RequestHandler:
@@ -214,9 +153,9 @@ class RequestHandler:
                 )
                 return explanations
         except CFKError as failure:
-            said = str(failure) if type(failure) is CFKError else type(failure).__name__
+            name = str(failure) if type(failure) is CFKError else type(failure).__name__
             trace = failure if shows_errors() else None
-            _log.warning("explanations withheld: %s in the pipeline", said, exc_info=trace)
+            _log.warning("explanations withheld: %s in the pipeline", name, exc_info=trace)
             of_answer = isinstance(failure, InputError)  # queries were checked already
             reason = "explainer_failed" if of_answer else reason_of(failure)
         return [Withheld(query, reason) for query in range(len(encoded))]
@@ -240,13 +179,11 @@ class RequestHandler:
         return self._population.domains[self._features[j]].natural(float(encoded.numbers[query, j]))
 
     def _read(self, queries: object) -> EncodedTable:
-        if not isinstance(queries, (pd.DataFrame, list)) or not len(queries):
+        if not isinstance(queries, pd.DataFrame) or not len(queries):
             raise RequestError(NO_TABLE)
         if len(queries) > self._most:
             raise RequestError(TOO_MANY)
-        if isinstance(queries, list) and not all(isinstance(row, dict) for row in queries):
-            raise RequestError(NO_TABLE)
-        names = list(queries.columns if isinstance(queries, pd.DataFrame) else queries[0])
+        names = list(queries.columns)
         missing = [name for name in self._features if name not in names]
         repeated = [name for name in self._features if names.count(name) > 1]
         if missing:
@@ -255,10 +192,7 @@ class RequestHandler:
             raise RequestError(f"{COLUMNS}; repeated: {listed(repeated)}")
         if len(set(names)) != len(names):
             raise RequestError(COLUMNS)
-        if isinstance(queries, list):
-            encoded = take_in_records(queries, self._population.encoder)
-        else:
-            encoded = encode(queries, self._population.encoder)
+        encoded = encode(queries, self._population.encoder)
         self._check(encoded)
         return encoded
 
@@ -332,119 +266,3 @@ def _impossible(fault: str | None, columns: Sequence[str]) -> RequestError:
     if fault is None:
         return RequestError(f"{VALUES}: in column {listed(columns)}")
     return RequestError(f"{VALUES}: {fault} in column {listed(columns)}")
-
-
-Answer = Callable[..., list[dict[str, Any]]]
-"""Answers queries and parameters with records; `RequestHandler.answer`."""
-
-_FORMS = ("dataframe_split", "dataframe_records")
-_KEYS = {*_FORMS, "params"}
-_LOOKED_AT = 100  # characters
-
-
-def answer_to(body: bytes | str, answer: Answer) -> bytes:
-    """Return the response to a request's body: ``{"predictions": [record, ...]}``; else a
-    `RequestError`.
-    """
-    with refusing(FAILED, ours=True):
-        return to_json({"predictions": answer(*read_body(body))})
-
-
-def to_json(content: Any) -> bytes:
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-def is_table(body: bytes | str) -> bool:
-    """Say whether a body looks like one of the forms that `read_body` reads, without parsing it."""
-    start = (
-        body[:_LOOKED_AT].decode("utf-8", "replace")
-        if isinstance(body, bytes)
-        else body[:_LOOKED_AT]
-    )
-    return any(f'"{form}"' in start for form in _FORMS)
-
-
-def read_body(body: bytes | str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the queries, all with the same keys, and the parameters of a JSON request in MLflow's
-    form.
-    """
-    request = _read(body, SHAPE)
-    if set(request) - _KEYS or len(set(request) - {"params"}) != 1:
-        raise RequestError(SHAPE)
-    params = request.pop("params", None) or {}
-    if not isinstance(params, dict):
-        raise RequestError(PARAMS)
-    ((form, content),) = request.items()
-    rows = _records(content) if form == "dataframe_records" else _split(content)
-    return _checked(rows), params
-
-
-def _read(body: bytes | str, otherwise: str = NOT_JSON) -> dict[str, Any]:
-    with quiet(NOT_JSON, lambda _: RequestError(NOT_JSON), is_public=True):  # type: ignore[arg-type]
-        request = json.loads(body)
-    if not isinstance(request, dict):
-        raise RequestError(otherwise)
-    return request
-
-
-def _split(content: Any) -> list[dict[str, Any]]:
-    if not isinstance(content, dict) or set(content) - {"columns", "data", "index"}:
-        raise RequestError(SHAPE)
-    names, data = content.get("columns"), content.get("data")
-    if (
-        not isinstance(names, list)
-        or not isinstance(data, list)
-        or not all(isinstance(name, str) for name in names)
-    ):
-        raise RequestError(SHAPE)
-    if len(set(names)) != len(names) or not all(
-        isinstance(row, list) and len(row) == len(names) for row in data
-    ):
-        raise RequestError(SHAPE)
-    return [dict(zip(names, row, strict=True)) for row in data]
-
-
-def _records(content: Any) -> list[dict[str, Any]]:
-    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise RequestError(SHAPE)
-    return content
-
-
-def _checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if not rows or not rows[0]:
-        raise RequestError(NO_TABLE)
-    if any(row.keys() != rows[0].keys() for row in rows) or any(
-        isinstance(value, (list, dict)) for row in rows for value in row.values()
-    ):
-        raise RequestError(SHAPE)
-    return rows
-
-
-def opened(bundle: str | Path) -> tuple[Population, PrivacyPolicy]:
-    """Open a sealed population and its policy.
-
-    Do this first: loading anything else may run code.
-    """
-    population = Population.open(bundle)
-    if population.policy is None:  # never assumed
-        raise PolicyError(
-            "the bundle has no policy; write it with KAnonymizer.seal, not with Population.seal"
-        )
-    return population, population.policy
-
-
-def handler_for(
-    population: Population, floor: PrivacyPolicy, explainer: Any, *, most: int, **options: Any
-) -> RequestHandler:
-    """Return a handler for an explainer, with options of `protect`; a sealed catalogue needs no
-    explainer.
-    """
-    if explainer is None:
-        population.require_sealed_catalogue(InputError(NO_EXPLAINER))
-    else:
-        population.require_cells(InputError(ALONE))
-
-    def make(policy: PrivacyPolicy) -> ProtectedExplainer:
-        return protect(explainer, population=population, policy=policy, **options)
-
-    return RequestHandler(population, floor, make, most)

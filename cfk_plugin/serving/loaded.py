@@ -9,6 +9,9 @@ import numpy as np
 
 from cfk_plugin.data.decision import probabilities_of
 
+PICKLE = ".pkl"
+"""Ending of the file of a pickled object."""
+
 
 class LoadedModel:
     """A model of MLflow as a function of a table.

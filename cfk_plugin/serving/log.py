@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import mlflow
 import numpy as np
 import pandas as pd
@@ -27,9 +29,8 @@ from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.card import Card
-from cfk_plugin.serving.loaded import load_from_mlflow
+from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
 from cfk_plugin.serving.records import FEATURE, RECORD
-from cfk_plugin.serving.requirements import PICKLE, modules_of_code, pickled, requirements_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ def log_protected_model(
     most: int = MOST,
     ledger: bool = False,
     track: bool = False,
-    requirements: Sequence[str] = (),
+    requirements: Sequence[str] | None = None,
     code_paths: Sequence[str] = (),
     input_example: pd.DataFrame | None = None,
 ) -> ModelInfo:
@@ -103,10 +104,9 @@ def log_protected_model(
         Whether the server logs what it releases, in the background, to the tracking server of its
         environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for
         what waits meanwhile.
-    requirements : sequence of str
-        What is needed to load the explainer and the model, beyond what is found and pinned anyway:
-        what a logged model was logged with, and what a pickle names. It replaces what was found for
-        the same project.
+    requirements : sequence of str, optional
+        pip requirements of the explainer and the model, in addition to this package and MLflow.
+        Default: MLflow loads the logged model in another process and notes what it imports.
     code_paths : sequence of str
         Files and folders of your own code that the explainer or the model is made of, to be logged
         along.
@@ -115,12 +115,6 @@ def log_protected_model(
         of values that the schema declares or many people share
         (`cfk_plugin.serving.log.example_of`), if that is possible; none with a ledger or with
         `track`, which would record the answer as a release.
-
-    Warns
-    -----
-    UserWarning
-        If something that is pickled needs a module from neither an installed distribution nor
-        `code_paths`, or if explainer and model need different versions of a project.
 
     Raises
     ------
@@ -160,20 +154,11 @@ def log_protected_model(
         if not alone:
             code = Path(folder) / "explainer"
             things["explainer"] = _saved_from_code(explainer, code, code_paths)
-        pickles: dict[str, bytes] = {}
-        modules: set[str] = set()
-        for name_inside, thing in things.items():
-            if not isinstance(thing, str):
-                pickles[name_inside], modules_of_thing = pickled(thing)
-                modules |= modules_of_thing
-        uris = [thing for thing in things.values() if isinstance(thing, str)]
-        pinned = requirements_of(uris, modules, requirements, code_paths)
         card = Card(population, anonymizer.policy_, anonymizer.goal_.desired, most, ledger)
-        artifacts = dict(things)
-        for name_inside, pickle in pickles.items():
-            path = Path(folder) / f"{name_inside}{PICKLE}"
-            path.write_bytes(pickle)
-            artifacts[name_inside] = str(path)
+        artifacts = {
+            name_inside: _saved(thing, Path(folder) / name_inside)
+            for name_inside, thing in things.items()
+        }
         artifacts["population"] = str(Path(folder) / "population.cfk")
         # a path tells too much
         named = model if isinstance(model, str) and model.startswith("models:/") else None
@@ -187,11 +172,11 @@ def log_protected_model(
             artifacts=artifacts,
             signature=signature_of(population, anonymizer.policy_.k),
             input_example=input_example,
-            pip_requirements=pinned,
             code_paths=list(code_paths) or None,
             registered_model_name=registered_model_name,
             tags=card.tags,
             metadata=card.tags,
+            **_requirements_of_mlflow(requirements),
         )
     _describe(logged, card, name, registered_model_name)
     return logged
@@ -204,14 +189,33 @@ def _saved_from_code(thing: Any, folder: Path, code_paths: Sequence[str]) -> Any
     code = Path(thing)
     if not code.is_file():
         raise InputError(f"{code}: no such file; give a Python file that calls set_model")
-    pins = requirements_of(modules=modules_of_code(code), code_paths=code_paths)
     mlflow.pyfunc.save_model(
         path=str(folder),
         python_model=str(code),
-        pip_requirements=pins,
+        pip_requirements=[],  # those of the protected model count
         code_paths=list(code_paths) or None,
     )
     return str(folder)
+
+
+def _saved(thing: Any, path: Path) -> str:
+    """Pickle an explainer or a model to a file, and return its path; return a URI as it is."""
+    if isinstance(thing, str):
+        return thing
+    file = path.with_suffix(PICKLE)
+    file.write_bytes(cloudpickle.dumps(thing))
+    return str(file)
+
+
+def _requirements_of_mlflow(requirements: Sequence[str] | None) -> dict[str, list[str]]:
+    """Return the arguments of `mlflow.pyfunc.log_model` that are about requirements.
+
+    MLflow does not find this package by itself if it is installed from a checkout.
+    """
+    package = f"cfk-plugin=={version('cfk-plugin')}"
+    if requirements is None:
+        return {"extra_pip_requirements": [package]}
+    return {"pip_requirements": [package, f"mlflow=={mlflow.__version__}", *requirements]}
 
 
 def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) -> None:
@@ -301,14 +305,6 @@ def example_of(population: Population, k: int) -> pd.DataFrame | None:
     return None
 
 
-def made_up(population: Population, n: int) -> pd.DataFrame | None:
-    """Return made-up rows to try a model with, for the server alone; None if there is no value to
-    draw.
-    """
-    choices = _choices(population, 1, otherwise=_any)
-    return None if choices is None else _draws(choices, population, n)
-
-
 def _choices(
     population: Population, k: int, otherwise: Callable[[Domain], list[Any]] = lambda _: []
 ) -> dict[str, list[Any]] | None:
@@ -325,15 +321,6 @@ def _choices(
             return None
         choices[name] = values
     return choices
-
-
-def _any(domain: Domain) -> list[Any]:
-    """Return values of an attribute, made up where only its kind is known."""
-    if len(domain.values):
-        return [domain.value(code) for code in range(len(domain.values))]
-    if domain.attribute.kind != "numeric":
-        return [""]
-    return [domain.natural(sign * 10.0**power) for power in range(10) for sign in (0, 1, -1)]
 
 
 def _draws(choices: dict[str, list[Any]], population: Population, n: int) -> pd.DataFrame:

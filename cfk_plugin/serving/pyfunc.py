@@ -1,55 +1,32 @@
-"""The protected model as MLflow loads and serves it: artifacts in, a handler inside, constant error
-texts out.
-"""
+"""The protected model as MLflow loads and serves it."""
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 from mlflow import environment_variables
-from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import BAD_REQUEST
-from mlflow.pyfunc import scoring_server
 from mlflow.pyfunc.model import PythonModel
 from mlflow.utils.databricks_utils import (
     is_in_databricks_model_serving_environment,
     is_in_databricks_runtime,
 )
 
+from cfk_plugin._protect import protect
 from cfk_plugin.data.model import thresholded
 from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import BundleError, CFKError, LedgerError, ModelError, quiet
 from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.serving.handler import (
-    FAILED,
-    JSON,
-    MOST_BYTES,
-    TOO_LONG,
-    TYPE,
-    UNREADABLE,
-    Answer,
-    RequestError,
-    answer_to,
-    handler_for,
-    is_table,
-    opened,
-    refusing,
-    show_no_traces,
-)
-from cfk_plugin.serving.loaded import load_from_mlflow
-from cfk_plugin.serving.requirements import PICKLE
+from cfk_plugin.serving.handler import FAILED, RequestHandler, refusing
+from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cfk_plugin.serving.handler import RequestHandler
-
+    from cfk_plugin.data.policy import PrivacyPolicy
+    from cfk_plugin.release.explainer import ProtectedExplainer
 
 _SWITCH = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 BUNDLE, EXPLAINER, MODEL = "population", "explainer", "model"
@@ -65,7 +42,6 @@ class ProtectedModel(PythonModel):
     _skip_type_hint_validation = True
 
     def load_context(self, context: Any) -> None:
-        answer_requests(answer_of_model)
         with quiet("the protected model cannot be loaded ({})", BundleError, let=CFKError):
             self._answer = _handler_of(context.artifacts).answer
 
@@ -80,34 +56,31 @@ class ProtectedModel(PythonModel):
         raise TypeError("a protected model is loaded from its artifacts and refuses to be pickled")
 
 
-def answer_of_model(model: Any) -> Answer | None:
-    """Return the answering function of a loaded model, without MLflow around it; None if it is not
-    protected.
-    """
-    try:
-        found = model.unwrap_python_model()
-    except (AttributeError, MlflowException):  # not a model of MLflow, or not written in Python
-        return None
-    return found._answer if isinstance(found, ProtectedModel) else None
-
-
 def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
-    population, policy = opened(artifacts[BUNDLE])
+    population = Population.open(artifacts[BUNDLE])  # before anything that runs code
     settings = population.settings
-    if settings is None:
+    if population.policy is None or settings is None:
         raise BundleError("the bundle has no settings of a server; log the protected model again")
-    return handler_for(
-        population,
-        policy,
-        load_inner(artifacts[EXPLAINER]) if EXPLAINER in artifacts else None,
-        most=int(settings["most"]),
-        model=thresholded(load_inner(artifacts[MODEL]), settings.get("threshold")),
-        desired=DesiredOutcome.of_json(settings["desired"]).desired,
-        ledger=_ledger() if settings["ledger"] else None,
-        track=RunLogger(run_name="served", model=settings.get("model"))
-        if settings["track"]
-        else False,
-    )
+    explainer = load_inner(artifacts[EXPLAINER]) if EXPLAINER in artifacts else None
+    model = thresholded(load_inner(artifacts[MODEL]), settings.get("threshold"))
+    desired = DesiredOutcome.of_json(settings["desired"]).desired
+    ledger = _ledger() if settings["ledger"] else None
+    track: Any = False
+    if settings["track"]:
+        track = RunLogger(run_name="served", model=settings.get("model"))
+
+    def make(policy: PrivacyPolicy) -> ProtectedExplainer:
+        return protect(
+            explainer,
+            population=population,
+            policy=policy,
+            model=model,
+            desired=desired,
+            ledger=ledger,
+            track=track,
+        )
+
+    return RequestHandler(population, population.policy, make, int(settings["most"]))
 
 
 def _ledger() -> Ledger:
@@ -161,37 +134,3 @@ def may_load_pickles() -> bool:
         or is_in_databricks_runtime()  # type: ignore[no-untyped-call]
         or is_in_databricks_model_serving_environment()  # type: ignore[no-untyped-call]
     )
-
-
-def answer_requests(answer_of: Callable[[Any], Answer | None]) -> None:
-    """Make MLflow's model server pass raw requests to a protected model, and answer all failures by
-    constants.
-
-    The server would quote what it cannot read, show a stack trace, and offers no hook for this, so
-    its function that answers requests is wrapped. If another version lacks that function, texts are
-    MLflow's own. `answer_of` returns the answering function of a loaded model, or None if it is not
-    protected.
-    """
-    # this process is a server
-    if getattr(scoring_server, "_SERVER_MODEL_PATH", None) in os.environ:
-        show_no_traces()
-    by_mlflow = getattr(scoring_server, "invocations", None)
-    if by_mlflow is None or hasattr(by_mlflow, "_cfk_wraps"):
-        return
-
-    @functools.wraps(by_mlflow)
-    def invocations(data: Any, content_type: Any, model: Any, input_schema: Any) -> Any:
-        answer = answer_of(model)
-        if answer is None:
-            return by_mlflow(data, content_type, model, input_schema)
-        if len(data) > MOST_BYTES:
-            raise RequestError(TOO_LONG)
-        if str(content_type).partition(";")[0].strip().lower() == JSON and is_table(data):
-            text = answer_to(data, answer).decode()
-            return scoring_server.InvocationsResponse(response=text, status=200, mimetype=JSON)
-        with refusing(UNREADABLE, code=BAD_REQUEST):  # MLflow reads what is not in one of our forms
-            found = by_mlflow(data, content_type, model, input_schema)
-            return found if found.status != 415 else found._replace(response=TYPE)
-
-    invocations._cfk_wraps = by_mlflow  # type: ignore[attr-defined]
-    scoring_server.invocations = invocations

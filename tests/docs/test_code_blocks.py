@@ -11,7 +11,6 @@ writes it anew.
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import io
 import json
@@ -29,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from cfk_plugin.cli import app
@@ -52,9 +50,7 @@ NOT_RUN = {
     "export MLFLOW": "does so, too",
     "models:/": "needs a model registry",
     "mlflow models serve": "run by tests/serving/test_servers.py",
-    "cfk serve": "runs until it is told to end; see tests/serving/test_servers.py",
     "curl ": "asks a server; see tests/serving/test_servers.py",
-    "uvicorn app:make": "run by tests/serving/test_several_processes.py",
 }
 """Beginnings or parts of console lines that are not run here, each with the reason."""
 
@@ -167,30 +163,12 @@ def run_toml(page: str, block: Block, namespace: dict[str, Any]) -> str:
     return ""
 
 
-def run_yaml(page: str, block: Block, namespace: dict[str, Any]) -> str:
-    assert yaml.safe_load(block.text)
-    return ""
-
-
-def run_ini(page: str, block: Block, namespace: dict[str, Any]) -> str:
-    """Read a unit of systemd; the options of its command are those of the command line."""
-    unit = configparser.ConfigParser(interpolation=None, strict=False)  # LoadCredential is repeated
-    unit.read_string(block.text.replace("\\\n", ""))
-    words = shlex.split(unit["Service"]["ExecStart"])
-    name = words[words.index("/opt/cfk/bin/cfk") + 1]
-    said = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "300"}).output
-    assert all(word in said for word in words if word.startswith("--"))
-    return ""
-
-
 RUN: dict[str, Callable[[str, Block, dict[str, Any]], str]] = {
     "python": run_python,
     "console": run_console,
     "sh": run_console,
     "json": run_json,
     "toml": run_toml,
-    "yaml": run_yaml,
-    "ini": run_ini,
 }
 
 

@@ -119,6 +119,7 @@ def logged(folder: Path, guarantee: str) -> None:
             desired=True,
             policy=PrivacyPolicy(k=5, guarantee=guarantee),
             code_paths=[__file__],
+            requirements=[],
         )
     mlflow.artifacts.download_artifacts(found.model_uri, dst_path=str(folder))
     for own in folder.rglob(Path(__file__).name):

@@ -91,16 +91,13 @@ except LedgerError as error:
 else:
     raise AssertionError("nothing listens there")
 """,
-    "serve": """
+    "mlflow": """
 import mlflow
 mlflow.set_tracking_uri("sqlite:///mlflow.db")
 from cfk_plugin import PrivacyReport
-from cfk_plugin.serving.access import Metrics
-from cfk_plugin.serving.server import make_app
 
 found.log(experiment="an environment of its own")
 assert PrivacyReport.of_experiment("an environment of its own").to_json()
-assert b"cfk_requests" in Metrics().text()[0]
 """,
     "spark": """
 import shutil
@@ -119,8 +116,7 @@ if shutil.which("java"):
 # What says in one line which extra it needs, where there is none.
 TOLD = {
     "schema table.parquet": "parquet",
-    "serve --bundle population.cfk --model model.joblib --desired 1": "serve",
-    "demo": "serve",
+    "demo": "mlflow",
 }
 
 

@@ -40,7 +40,6 @@ from cfk_plugin.dp.noise import load_opendp
 from cfk_plugin.errors import MissingDependencyError, TrackingError
 from cfk_plugin.plots import RiskDisplay
 from cfk_plugin.records.stores import check_store, client_of
-from commands import cfk
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -229,15 +228,3 @@ def test_whoever_lacks_an_extra_is_told_in_one_line_what_to_install(
     assert str(raised.value).endswith(f'pip install "cfk-plugin[{extra}]"')
     assert "\n" not in str(raised.value)
     assert {path.name for path in tmp_path.iterdir()} == {"table.parquet"}
-
-
-@pytest.mark.parametrize("library", ["starlette", "uvicorn", "prometheus_client"])
-def test_cfk_serve_says_in_one_line_what_to_install(
-    library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hide(monkeypatch, library)
-    told = cfk("serve --bundle population.cfk --model model.joblib --desired 1", code=2).stderr
-    assert told == (
-        "cfk: cfk serve needs starlette, uvicorn and prometheus-client: pip install"
-        ' "cfk-plugin[serve]"\n'
-    )

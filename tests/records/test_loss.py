@@ -26,7 +26,7 @@ from cfk_plugin.errors import LedgerError
 from cfk_plugin.records.database import seconds_of
 from commands import output_of
 from ledgers import CANARY, OTHER, change, connected, settle
-from model_server import Server, by_cfk, by_mlflow, serving, store
+from model_server import Server, by_mlflow, serving, store
 
 
 def refused(ledger: Ledger) -> str:
@@ -559,14 +559,11 @@ def answers(server: Server, n: int) -> Counter[tuple[int, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["cfk serve", "mlflow models serve"])
-def test_a_server_withholds_while_its_ledger_is_gone_or_locked(kind: str, tmp_path: Path) -> None:
+def test_a_server_withholds_while_its_ledger_is_gone_or_locked(tmp_path: Path) -> None:
     uri, file = store(tmp_path), tmp_path / "ledger.db"
     environment = {"CFK_LEDGER_KEY": "a secret of the servers"}
-    command = by_cfk(tmp_path, "--ledger", str(file))
-    if kind != "cfk serve":
-        command = by_mlflow(tmp_path, ledger=True)
-        environment["CFK_LEDGER"] = str(file)
+    command = by_mlflow(tmp_path, ledger=True)
+    environment["CFK_LEDGER"] = str(file)
     (tmp_path / "ledger").mkdir()
     with (
         pytest.raises(RuntimeError, match="cfk ledger create"),
@@ -591,7 +588,7 @@ def test_a_server_withholds_while_its_ledger_is_gone_or_locked(kind: str, tmp_pa
 @pytest.mark.slow
 def test_a_server_withholds_while_its_spool_is_gone(tmp_path: Path) -> None:
     uri, spool = store(tmp_path), tmp_path / "spool"
-    with serving(tmp_path, uri, by_cfk(tmp_path, "--track"), CFK_SPOOL=str(spool)) as server:
+    with serving(tmp_path, uri, by_mlflow(tmp_path, track=True), CFK_SPOOL=str(spool)) as server:
         assert answers(server, 5) == {(200, "released"): 5}
         shutil.rmtree(spool)
         assert answers(server, 5) == {(200, "not_recorded"): 5}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import cloudpickle
 import joblib
 import mlflow
 import numpy as np
@@ -369,44 +368,6 @@ def test_a_logged_model_has_the_goal(
     told = mlflow.pyfunc.load_model(logged.model_uri).predict(QUERIES)
     here = sentences(guarantee, found, model, desired, threshold=threshold)
     assert [record["sentence"] for record in told] == here
-
-
-@pytest.mark.parametrize(("guarantee", "model", "text", "desired", "threshold"), SERVED)
-def test_cfk_serve_has_the_goal(
-    guarantee: Any,
-    model: Any,
-    text: str,
-    desired: Any,
-    threshold: Any,
-    found: Any,
-    tmp_path: Any,
-    monkeypatch: Any,
-) -> None:
-    monkeypatch.setenv("CFK_KEY", KEY)
-    KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee)).fit(
-        KEYED, model, desired, threshold=threshold
-    ).seal(tmp_path / "bundle.cfk")
-    joblib.dump(model, tmp_path / "model.joblib")
-    (tmp_path / "explainer.pkl").write_bytes(cloudpickle.dumps(found))
-    answers: list[Any] = []
-    monkeypatch.setattr(
-        "cfk_plugin.serving.server.make_app", lambda answer, *_, **__: answers.append(answer)
-    )
-    monkeypatch.setattr("cfk_plugin.serving.server.run", lambda *_, **__: 0)
-    explainer = [] if guarantee == "catalogue" else [tmp_path / "explainer.pkl"]
-    given = [
-        "--bundle",
-        tmp_path / "bundle.cfk",
-        "--model",
-        tmp_path / "model.joblib",
-        "--desired",
-        text,
-    ]
-    cfk("serve", *explainer, *given, *(() if threshold is None else ("--threshold", threshold)))
-    told = answers[0](QUERIES.to_dict("records"))
-    assert [record["sentence"] for record in told] == sentences(
-        guarantee, found, model, desired, threshold=threshold
-    )
 
 
 # --- models that want another form ----------------------------------------------------------------

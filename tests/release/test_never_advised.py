@@ -26,7 +26,7 @@ from cfk_plugin.data.region import Part, part_contains, to_text
 from cfk_plugin.data.sentences import Answer, message
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import InputError, PersonalColumnWarning, PrivacyLeakWarning, SchemaError
-from cfk_plugin.serving.handler import handler_for
+from cfk_plugin.serving.handler import RequestHandler
 
 LEVELS = ["low", "mid", "high", "top"]
 TOWNS = {"Aix": ["north"], "Bonn": ["north"], "Chur": ["south"], "Dole": ["south"]}
@@ -289,8 +289,11 @@ def test_a_server_gives_the_same_answers(tmp_path: Path) -> None:
     fitted(train).seal(tmp_path / "catalogue.cfk")
     sealed = Population.open(tmp_path / "catalogue.cfk", key=b"key")
     assert sealed.policy is not None
-    handler = handler_for(sealed, sealed.policy, None, most=50, model=model, desired="yes")
-    answers = handler.answer(people.astype(object).where(people.notna(), None).to_dict("records"))
+
+    def make(policy: PrivacyPolicy) -> Any:
+        return protect(None, population=sealed, policy=policy, model=model, desired="yes")
+
+    answers = RequestHandler(sealed, sealed.policy, make, 50).answer(people)
     expected = fitted(train).explain(people)
     assert [answer["status"] for answer in answers] == [entry.status for entry in expected]
     assert expected.released

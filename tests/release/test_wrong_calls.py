@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("dice_ml")
 pytest.importorskip("polars")
-pytest.importorskip("starlette")
 
 from wrong_calls import CALLS, STORED, TRAIN, answer
 

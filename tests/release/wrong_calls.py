@@ -3,7 +3,7 @@
 `CALLS` holds the calls by name, `answers` makes all of them. What they are to answer is in
 ``wrong_calls.json`` beside this file.
 
-Run: PYTHONPATH=tests/frozen/edges:tests/servers python tests/release/wrong_calls.py
+Run: python tests/release/wrong_calls.py
 
 writes the file anew. Read the difference before you commit it: would somebody who has never seen
 the product know what to do next?
@@ -11,7 +11,6 @@ the product know what to do next?
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import tempfile
@@ -26,7 +25,6 @@ import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
-from http_refusals import Request, ask
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -45,8 +43,6 @@ from cfk_plugin import (
 )
 from cfk_plugin.cli import app
 from cfk_plugin.release.explanations import Explanations, group_gaps
-from cfk_plugin.serving.handler import RequestHandler
-from cfk_plugin.serving.server import Limits, make_app
 
 STORED = Path(__file__).with_suffix(".json")
 
@@ -187,16 +183,6 @@ def with_lists(table: pd.DataFrame) -> pl.DataFrame:
     return pl.from_pandas(table).with_columns(tags=pl.lit([7_777]))
 
 
-def asked_over_http(body: Any, content_type: str = "application/json") -> str:
-    """Ask a server for explanations, and return its refusal."""
-    handler = RequestHandler(
-        population(), PrivacyPolicy(k=3), lambda policy: wrapped(policy=policy), most=10
-    )
-    server = make_app(handler.answer, Limits(threads=1))
-    reply = asyncio.run(ask(server, Request(body, content_type=content_type)))
-    return f"status {reply.status}: {reply.body}"
-
-
 CALLS: dict[str, Callable[[], Any]] = {
     # --- the table and its columns ----------------------------------------------------------------
     "schema of a file name": lambda: declared("train.csv"),
@@ -321,12 +307,6 @@ CALLS: dict[str, Callable[[], Any]] = {
     "cfk with a misspelt guarantee": lambda: cfk(f"{RIGHT} --guarantee reciprokal"),
     "cfk with a misspelt option": lambda: cfk(f"{RIGHT} --desird yes"),
     "cfk with a misspelt command": lambda: cfk("protct train.csv"),
-    # --- over HTTP --------------------------------------------------------------------------------
-    "HTTP without the header of JSON": lambda: asked_over_http({}, "text/plain"),
-    "HTTP with a record as it is": lambda: asked_over_http(QUERIES.iloc[0].astype(str).to_dict()),
-    "HTTP without a column": lambda: asked_over_http(
-        {"dataframe_records": QUERIES.drop(columns="debt").to_dict("records")}
-    ),
 }
 
 

@@ -1,35 +1,26 @@
-"""What stands behind both servers, asked in Python: the handler, logged models, and how `cfk serve`
-starts.
-"""
+"""The handler of requests and the logged model, called in Python."""
 
 from __future__ import annotations
 
 import json
 import re
-import signal
-import socket
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import joblib
-import numpy as np
 import pandas as pd
 import pytest
-from sklearn.tree import DecisionTreeClassifier
-from typer.testing import CliRunner, Result
 
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.cli import app
 from cfk_plugin.errors import InputError, LedgerError, PolicyError
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving import handler
-from model_server import K, NearestInAge, accepts, logged, patients, population, serving, store
+from model_server import K, NearestInAge, accepts, logged, patients, population
 
 PEOPLE = patients()
 GOOD: dict[str, Any] = {"age": 40, "town": "Ghent", "pay": 1_000_500, "illness": "a cold"}
+ONE = pd.DataFrame([GOOD])
 
 # --- what cannot be read or written ---------------------------------------------------------------
 
@@ -137,39 +128,35 @@ def book(request: pytest.FixtureRequest, tmp_path: Path) -> Book:
 
 def test_values_that_cannot_be_are_refused_before_anything_is_on_record(book: Book) -> None:
     for rows in with_each(REFUSED):
-        for asked in (rows, pd.DataFrame(rows, dtype=object)):
-            with pytest.raises(handler.RequestError, match=re.escape(handler.VALUES)) as refused:
-                book.answer(asked)
-            assert not refused.value.ours, rows[1]
-            assert refused.value.__context__ is None
+        with pytest.raises(handler.RequestError, match=re.escape(handler.VALUES)) as refused:
+            book.answer(pd.DataFrame(rows, dtype=object))
+        assert refused.value.error_code == "INVALID_PARAMETER_VALUE", rows[1]
+        assert refused.value.__context__ is None
     assert book.on_record() == 0
 
 
 def test_what_is_on_record_is_what_left(book: Book) -> None:
     left = set()
     for rows in with_each(CONFORMED):
-        found = [record for record in book.answer(rows) if record["reason"] != "already_desired"]
+        records = book.answer(pd.DataFrame(rows, dtype=object))
+        found = [record for record in records if record["reason"] != "already_desired"]
         needed = int(sum(~accepts(pd.DataFrame(rows)).astype(bool)))
         assert [record["status"] for record in found] == ["released"] * needed, rows[1]
         assert json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         left |= {json.dumps(record["features"], sort_keys=True) for record in found}
         assert all(record["sentence"].startswith("The model would predict") for record in found)
     assert 1 <= (before := book.on_record()) <= len(left) + 1
-    book.answer([WHOLE])
+    book.answer(pd.DataFrame([WHOLE]))
     assert book.on_record() == before
-    for rows in with_each(CONFORMED):
-        found = book.answer(pd.DataFrame(rows, dtype=object))
-        needed = int(sum(~accepts(pd.DataFrame(rows)).astype(bool)))
-        released = [record for record in found if record["status"] == "released"]
-        assert len(released) == needed, rows[1]
-        reasons = {record["reason"] for record in found} - {None}
-        assert reasons <= {"already_desired"}
 
 
 def test_what_the_policy_would_raise_is_withheld_for_its_own_query(tmp_path: Path) -> None:
     strict = Book(tmp_path, sealed=False, on_infeasible="raise")
     rows = [WHOLE, {**WHOLE, "age": 61}]  # for 61 the explainer's answer has no age
-    assert [record["status"] for record in strict.answer(rows)] == ["released", "withheld"]
+    assert [record["status"] for record in strict.answer(pd.DataFrame(rows))] == [
+        "released",
+        "withheld",
+    ]
 
 
 def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
@@ -185,7 +172,7 @@ def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
         whole, PrivacyPolicy(guarantee="reciprocal", k=K), make, 10
     ).answer
     for k in range(K, whole.n_people + 1):
-        assert all(record["k"] >= k for record in answer([GOOD], {"k": k}))
+        assert all(record["k"] >= k for record in answer(ONE, {"k": k}))
     assert made == [5, 10, 20, 40, 60]
 
 
@@ -203,11 +190,52 @@ def test_a_request_may_limit_the_number_of_changes() -> None:
     policy = PrivacyPolicy(guarantee="reciprocal", k=K)
     answer = handler.RequestHandler(population(), policy, make, 10).answer
     for params in ({"max_changes": 2}, {"max_changes": None}, {}):
-        assert [record["reason"] for record in answer([GOOD], params)] == ["no_actionable_answer"]
+        assert [record["reason"] for record in answer(ONE, params)] == ["no_actionable_answer"]
     assert told == [2, None, None]
     for wrong in (0, -1, 2.5, True, "3"):
         with pytest.raises(handler.RequestError, match="max_changes"):
-            answer([GOOD], {"max_changes": wrong})
+            answer(ONE, {"max_changes": wrong})
+
+
+FAILING = {
+    80: "explainer_failed",  # raises an exception with a training row in its text
+    72: "explainer_failed",  # returns a text with training rows
+    79: "model_failed",  # returns a row for which the model raises
+}
+
+
+@pytest.mark.parametrize(("age", "reason"), FAILING.items())
+def test_a_failure_withholds_all_queries_without_a_person(age: int, reason: str) -> None:
+    policy = PrivacyPolicy(guarantee="lookup", k=K)
+
+    def make(policy: PrivacyPolicy) -> Any:
+        return protect(
+            NearestInAge(PEOPLE), model=accepts, population=population(), policy=policy, desired=1
+        )
+
+    queries = pd.DataFrame([GOOD, {**GOOD, "age": age}])
+    records = handler.RequestHandler(population(), policy, make, 10).answer(queries)
+    assert [(record["status"], record["reason"]) for record in records] == [
+        ("withheld", reason),
+        ("withheld", reason),
+    ]
+    assert not [illness for illness in PEOPLE["illness"] if illness in json.dumps(records)]
+
+
+class Broken:
+    """A protected explainer that raises what it should not."""
+
+    def explain(self, queries: pd.DataFrame, *, max_changes: int | None) -> Any:
+        return [str(PEOPLE.iloc[0].to_dict())]
+
+
+def test_an_internal_failure_is_a_constant_text() -> None:
+    policy = PrivacyPolicy(guarantee="lookup", k=K)
+    answer = handler.RequestHandler(population(), policy, lambda policy: Broken(), 10).answer
+    with pytest.raises(handler.RequestError) as refused:
+        answer(ONE)
+    assert (refused.value.error_code, str(refused.value)) == ("INTERNAL_ERROR", handler.FAILED)
+    assert refused.value.__context__ is None
 
 
 # --- logged models --------------------------------------------------------------------------------
@@ -264,117 +292,3 @@ def test_servers_that_share_a_ledger_give_a_record_one_region(
     assert {record["status"] for record in before} == {"released"}
     for old, new in zip(before, after, strict=True):
         assert new["status"] == "withheld" or new["features"] == old["features"]
-
-
-# --- how `cfk serve` starts and ends --------------------------------------------------------------
-
-
-class Yes:
-    """A model that says nothing of its classes."""
-
-    def predict(self, rows: pd.DataFrame) -> Any:
-        return np.where(accepts(rows) == 1, "yes", "no")
-
-
-class Broken:
-    """An explainer that cannot be loaded, and says why with a row."""
-
-    def __reduce__(self) -> Any:
-        return _refuse, (str(PEOPLE.iloc[0].to_dict()),)
-
-
-def _refuse(row: str) -> None:
-    raise SystemExit(row)
-
-
-@pytest.fixture
-def command(tmp_path: Path) -> Callable[..., list[str]]:
-    """Return what makes the command that serves an explainer and a model from files."""
-    bundle = tmp_path / "population.cfk"
-    KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=K)).fit(
-        population(), model=accepts, desired=1
-    ).seal(bundle)
-
-    def serve(model: Any, desired: str, explainer: Any = None) -> list[str]:
-        joblib.dump(model, tmp_path / "model.joblib")
-        (tmp_path / "explainer.pkl").write_bytes(
-            cloudpickle.dumps(explainer or NearestInAge(PEOPLE))
-        )
-        given = [
-            "--bundle",
-            str(bundle),
-            "--model",
-            str(tmp_path / "model.joblib"),
-            "--desired",
-            desired,
-        ]
-        return ["serve", str(tmp_path / "explainer.pkl"), *given]
-
-    return serve
-
-
-def refused(command: list[str]) -> str:
-    said: Result = CliRunner().invoke(app, command)
-    assert said.exit_code == 2
-    assert "SENTINEL" not in said.output + said.stderr
-    return said.stderr
-
-
-def test_what_cannot_be_served_is_said_at_the_start_and_without_a_row(
-    command: Callable[..., list[str]], tmp_path: Path
-) -> None:
-    assert "cannot be loaded (SystemExit)" in refused(command(Yes(), "yes", Broken()))
-    tree = DecisionTreeClassifier(max_depth=3).fit(PEOPLE[["age", "pay"]], accepts(PEOPLE))
-    for model, desired, known in (
-        (tree, "2", "0, 1"),
-        (tree, "yes", "0, 1"),
-        (Yes(), "1", "no, yes"),
-    ):
-        said = refused(command(model, desired))
-        assert said.startswith(
-            f"cfk: --desired {desired}: the model has no such outcome; its classes are "
-        )
-        assert all(f"{label}" in said.partition("classes are ")[2] for label in known.split(", "))
-    bundle = tmp_path / "population.cfk"
-    content = bytearray(bundle.read_bytes())
-    content[len(content) // 2] ^= 1
-    bundle.write_bytes(bytes(content))
-    assert re.match(
-        "cfk: the .*(bundle|damaged)", refused(["serve", "x", *command(Yes(), "yes")[2:]])
-    )
-    population().seal(bundle)
-    assert "the bundle has no policy" in refused(command(Yes(), "yes"))
-
-
-@pytest.mark.parametrize(("desired", "warns"), [("maybe", True), ("yes", False)])
-def test_an_outcome_that_cannot_be_checked_is_said(
-    command: Callable[..., list[str]], desired: str, warns: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers: list[Any] = []
-    monkeypatch.setattr(
-        "cfk_plugin.serving.server.make_app", lambda answer, *_, **__: answers.append(answer)
-    )
-    monkeypatch.setattr("cfk_plugin.serving.server.run", lambda *_, **__: 0)
-    said = CliRunner().invoke(app, command(Yes(), desired))
-    assert said.exit_code == 0
-    assert (f"warning: --desired {desired}" in said.stderr) == warns
-    assert [record["reason"] for record in answers[0]([GOOD])] == ["not_desired" if warns else None]
-
-
-@pytest.mark.parametrize(
-    "told", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
-def test_a_server_that_is_told_to_end_ends_well(
-    command: Callable[..., list[str]], tmp_path: Path, told: signal.Signals
-) -> None:
-    with serving(
-        tmp_path, store(tmp_path), ["cfk_plugin.cli", *command(Yes(), "yes"), "--read-timeout", "1"]
-    ) as server:
-        host, port = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as waiting:
-            waiting.sendall(
-                b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{"
-            )
-            server.process.send_signal(told)
-            assert server.process.wait(20) == 0
-        assert "Traceback" not in server.console.read_text()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +26,6 @@ MODEL = LogisticRegression().fit(TABLE, TABLE["pay"] > 40)
 QUERIES = TABLE[TABLE["pay"] <= 40].head(5)
 
 
-@pytest.fixture(autouse=True)
-def _tests_are_no_distribution() -> Iterator[None]:
-    """A function of a test is in no package that could be pinned."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="no installed distribution has the module")
-        yield
-
-
 def nearest(rows: pd.DataFrame) -> pd.DataFrame:
     return TABLE[TABLE["pay"] > 40].head(len(rows))
 
@@ -50,6 +40,7 @@ def logged(explainer: Any, model: Any, guarantee: str) -> str:
             desired=True,
             population=population,
             policy=PrivacyPolicy(k=5, guarantee=guarantee),
+            requirements=[],
         )
     return str(found.model_uri)
 

@@ -5,7 +5,6 @@ answers together.
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import (
-    GeneralizedCounterfactual,
     KAnonymizer,
     Ledger,
     Population,
@@ -29,9 +27,9 @@ from cfk_plugin import (
     log_protected_model,
     protect,
 )
-from cfk_plugin.errors import CFKError, InputError, ModelError, PolicyError, PopulationError
-from cfk_plugin.serving.handler import FIXED, RequestError, handler_for
-from model_server import serving, store
+from cfk_plugin.errors import CFKError, ModelError, PolicyError, PopulationError
+from cfk_plugin.serving.handler import FIXED, RequestError, RequestHandler
+from model_server import store
 
 K = 4
 QUASI, PRIVATE = ["age", "town", "grade", "since"], ["pay", "debt", "job", "code"]
@@ -304,21 +302,20 @@ def test_a_handler_answers_from_a_bundle_for_its_k_alone(
     whole.seal(tmp_path / "catalogue.cfk")
     alone, asked = opened(tmp_path / "catalogue.cfk"), queries().astype({"since": str}).head(20)
     assert alone.policy is not None
-    given: dict[str, Any] = {"most": 50, "model": two, "desired": "yes"}
-    answer = handler_for(alone, alone.policy, None, **given).answer
-    told = answer(asked.where(asked.notna(), None).to_dict("records"))
-    assert [each["status"] for each in told] == [
+
+    def make(policy: PrivacyPolicy) -> Any:
+        return protect(None, population=alone, policy=policy, model=two, desired="yes")
+
+    answer = RequestHandler(alone, alone.policy, make, 50).answer
+    records = answer(asked.where(asked.notna(), None))
+    assert [record["status"] for record in records] == [
         entry.status for entry in whole.explain(queries().head(20))
     ]
     with pytest.raises(RequestError, match=FIXED):
         answer(asked, {"k": K + 1})
-    with pytest.raises(InputError, match="leave out the explainer"):
-        handler_for(alone, alone.policy, lambda rows: rows, **given)
-    with pytest.raises(InputError, match="give the explainer"):
-        handler_for(whole.population_, whole.policy_, None, **given)
 
 
-# --- real servers ---------------------------------------------------------------------------------
+# --- logged models --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -343,6 +340,7 @@ def test_a_logged_model_answers_without_explainer_and_rows(
         "model": tree,
         "desired": "yes",
         "policy": PrivacyPolicy(k=K, guarantee="catalogue", private_values="exact"),
+        "requirements": [],
     }
     whole = KAnonymizer(policy=settings["policy"]).fit(
         people_alone(train), model=tree, desired="yes"
@@ -380,43 +378,3 @@ def people_alone(train: pd.DataFrame) -> Population:
     return Population.from_frame(
         table, Schema.from_frame(table, quasi_identifiers=QUASI[:3], ordinal={"grade": LEVELS})
     )
-
-
-def test_cfk_serve_answers_over_http_from_bundle_and_model(
-    train: pd.DataFrame, tree: Any, tmp_path: Path
-) -> None:
-    uri, policy = store(tmp_path), PrivacyPolicy(k=K, private_values="exact")
-    whole = KAnonymizer(policy=policy).fit(people_alone(train), model=tree, desired="yes")
-    whole.seal(tmp_path / "catalogue.cfk")
-    with mlflow.start_run():
-        model = mlflow.sklearn.log_model(
-            tree, name="model", pip_requirements=[], serialization_format="cloudpickle"
-        ).model_uri
-    asked = queries().drop(columns="since").head(20)
-    records = json.loads(asked.to_json(orient="records"))
-    command = [
-        "cfk_plugin.cli",
-        "serve",
-        "--bundle",
-        str(tmp_path / "catalogue.cfk"),
-        "--model",
-        model,
-        "-d",
-        "yes",
-    ]
-    with serving(tmp_path, uri, command) as server:
-        status, text = server.post({"dataframe_records": records})
-        told = json.loads(text)["predictions"]
-        again = server.post({"dataframe_records": records, "params": {"k": K + 1}})
-    here = whole.explain(asked)
-    assert status == 200
-    assert [(each["status"], each["k"], each["ncp"]) for each in told] == [
-        (e.status, e.certificate.k, e.certificate.ncp)
-        if isinstance(e, GeneralizedCounterfactual)
-        else (e.status, None, None)
-        for e in here
-    ]
-    assert [each["sentence"] for each in told] == [
-        entry.text(row) for entry, row in zip(here, asked.to_dict("records"), strict=True)
-    ]
-    assert (again[0], json.loads(again[1])["message"]) == (400, FIXED)

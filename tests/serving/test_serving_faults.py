@@ -23,8 +23,7 @@ import pytest
 
 from cfk_plugin import Ledger
 from cfk_plugin.records.spool import Spool, SpoolSettings
-from cfk_plugin.serving.server import TIMEOUT
-from model_server import K, Server, by_cfk, by_mlflow, logged, patients, serving, store
+from model_server import K, Server, by_mlflow, logged, patients, serving, store
 from parts import tables_of
 from tracking_server import TrackingServer, tracking_server
 
@@ -172,28 +171,6 @@ def test_a_full_disk_withholds_and_loses_nothing(tmp_path: Path) -> None:
             assert rows_in(tracking, tmp_path) == given > 20
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-@pytest.mark.parametrize("by", [by_mlflow, by_cfk])
-def test_an_explainer_that_hangs_is_answered_with_a_constant(by: Any, tmp_path: Path) -> None:
-    uri = store(tmp_path)
-    command = by(tmp_path) if by is by_mlflow else by(tmp_path, "--timeout", "2", "--threads", "2")
-    with serving(tmp_path, uri, command, MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT="2") as server:
-        status, text = server.post(body(96))
-        assert status == 504
-        assert (
-            "Request processing time exceeded limit" in text
-            or json.loads(text)["message"] == TIMEOUT
-        )
-        assert len(answered(server, 40)) == 1
-        if by is by_cfk:
-            with ThreadPoolExecutor(8) as pool:
-                statuses = sorted(status for status, _ in pool.map(server.post, [body(96)] * 8))
-            assert statuses == [503] * 5 + [504] * 3
-            assert server.post(body(40))[0] == 504
-            server.process.terminate()
-            server.process.wait(60)  # what hangs does not keep the server from ending
-        assert "SENTINEL" not in server.console.read_text()
 
 
 def test_a_ledger_that_is_down_withholds_and_two_servers_share_one(
