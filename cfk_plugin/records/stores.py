@@ -98,6 +98,6 @@ def check_store(uri: str) -> None:
         return
     try:
         # All of mlflow requires alembic, and mlflow-skinny does not.
-        check_extra("alembic", "mlflow", "an MLflow store in a database needs all of mlflow")
+        check_extra("alembic", "serve", "an MLflow store in a database needs all of mlflow")
     except MissingDependencyError as missing:
         raise TrackingError(str(missing)) from missing

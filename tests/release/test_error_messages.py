@@ -32,7 +32,7 @@ from cfk_plugin.audit.linkage import run_linkage_audit
 from cfk_plugin.audit.membership import choose_attacks, membership
 from cfk_plugin.audit.suite import Scope, select_audits
 from cfk_plugin.audit.targets import RawOwner, Sample
-from cfk_plugin.cli.frame import names, one_of
+from cfk_plugin.cli.frame import names
 from cfk_plugin.errors import AdapterError, CFKError, InputError, did_you_mean
 from cfk_plugin.frontier import frontier
 from cfk_plugin.release.detection import Detector
@@ -331,10 +331,6 @@ MISSPELT: Mapping[str, tuple[Callable[[], Any], str]] = {
     "answers for a report": (
         lambda: HumanInputs.read({"answer": 1}),
         "did you mean 'answers'?",
-    ),
-    "option of a command": (
-        lambda: one_of("--size", "smal", ["small", "large"]),
-        "did you mean 'small'?",
     ),
     "options of a command": (
         lambda: names("--only", "linkag", ["linkage", "membership"]),
