@@ -469,7 +469,7 @@ class RocDisplay(Display):
     right about a few people.
 
     For the data holder: each step of a curve is one person, so few people show where single ones
-    stand. A privacy report's external edition has the same curves in steps of 11 people.
+    stand.
 
     Parameters
     ----------

@@ -559,10 +559,10 @@ _COMPARED = {
     "pureness": "pureness_mean",
     "distance to the nearest training row": "nearest",
     "to the 5 nearest": "nearest_5",
-    "distance from who asks": "distance",
-    "true for who asks": "true",
+    "distance from the person who asks": "distance",
+    "true for the person who asks": "true",
 }
-_WITH_FACTUALS = ("distance from who asks", "true for who asks")
+_WITH_FACTUALS = ("distance from the person who asks", "true for the person who asks")
 
 
 def _comparison(evidence: Evidence) -> Distribution | None:

@@ -361,7 +361,7 @@ def _cost(data: ReportData) -> Tile:
         f"of each column's range, on average, is given instead of one exact value{interval}."
         " Without protection: 0 %."
     )
-    protected, raw = _distances(data, "distance from who asks")
+    protected, raw = _distances(data, "distance from the person who asks")
     beside = ""
     if raw.measured:
         beside = f"; without protection: {apart(raw)[0]}"
@@ -414,7 +414,7 @@ def _truth(data: ReportData) -> str:
     least = shown(data.metric("pureness_min"), "share")
     true_rate = data.metric("true_rate")
     if not true_rate.measured:
-        true_rate, _ = _distances(data, "true for who asks")
+        true_rate, _ = _distances(data, "true for the person who asks")
     return (
         f"Truth (pureness): on average, {mean}{interval} of the value combinations in a region lead"
         f" to the stated outcome, and in every region at least {least}. True for the person who"

@@ -82,7 +82,7 @@ def test_report_is_accessible(started: Browser, report: str, scheme: str, width:
         assert violations(found) == []
 
 
-FIRST_PAGE = ".edition, h1, .verdict, .tiles > div, .rest, .picture, .next, .beyond"
+FIRST_PAGE = ".audience, h1, .verdict, .tiles > div, .rest, .picture, .next, .beyond"
 BOXES = """selector => [...document.querySelectorAll(selector)].map(e => {
     const box = e.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; })"""
 

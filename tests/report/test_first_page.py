@@ -18,7 +18,7 @@ from cfk_plugin.cli import app
 from cfk_plugin.cli.audit import _AGAINST
 from cfk_plugin.dp.prototypes import DPPrototypes
 from cfk_plugin.report.data import Amount, load
-from cfk_plugin.report.first_page import TO_REPLACE, first_page, shortened
+from cfk_plugin.report.first_page import first_page
 from parsed import Element, Tree
 from reported import GAP, amount, content, example, failed, line
 
@@ -81,7 +81,9 @@ def test_every_figure_of_a_tile_is_that_of_the_data() -> None:
     compared = next(each for each in data.distributions if each.id == "comparison")
     ours, raw = (compared.labels.index(way) for way in ("this policy", "no protection"))
     assert shown[COST][0] == share(data.metric("ncp_mean"))
-    near = [number(compared.series["distance from who asks"][way]) for way in (ours, raw)]
+    near = [
+        number(compared.series["distance from the person who asks"][way]) for way in (ours, raw)
+    ]
     assert (
         f"Distance from the person who asks: {near[0]}; without protection: {near[1]}."
         in shown[COST][1]
@@ -106,7 +108,7 @@ def test_every_figure_below_the_tiles_is_that_of_the_data() -> None:
     unverified = example(
         metrics=[each for each in content()["metrics"] if each["id"] != "true_rate"]
     )
-    audited = f"person who asks: {share(compared.series['true for who asks'][ours])}."
+    audited = f"person who asks: {share(compared.series['true for the person who asks'][ours])}."
     assert audited in rest(unverified)
 
 
@@ -130,26 +132,6 @@ def test_the_page_says_what_nobody_measured_or_said() -> None:
     assert "No attack was run" in said[ATTACK][1]
     assert f"by looking up who matches: {lookup}." in said[ATTACK][1]
     assert "Distance from the person who asks: not measured." in said[COST][1]
-
-
-def test_a_period_of_one_day_is_that_day() -> None:
-    report = content()["report"]
-    day = {**report["period"], "last": report["period"]["first"]}
-    told = rest(example(report={**report, "period": day}))
-    assert f"withheld ({day['first'][:10]}). " in told
-
-
-def test_a_report_without_a_time_has_no_time() -> None:
-    report = content()["report"] | {"as_of": None}
-    text = rest(example(report=report))
-    assert "As of" not in text
-    assert f"Report {report['id']}." in text
-
-
-def test_where_no_attack_was_logged_the_annex_says_so() -> None:
-    for attacks, is_empty in ((content()["attacks"], False), ([], True)):
-        page = example(attacks=attacks).to_html()
-        assert ("No attack on the release was logged." in Tree(page).root.text) == is_empty
 
 
 def test_the_worst_risk_is_of_what_is_released_and_needs_an_explanation() -> None:
@@ -337,13 +319,6 @@ def test_commands_of_steps_are_those_of_the_command_line_and_of_python() -> None
             assert command == '"thresholds": {"ncp": NUMBER}'
 
 
-def test_every_limit_that_nobody_set_has_a_line_of_its_own() -> None:
-    checks = [line(name, "review", step="limits") for name in ("attribute_disclosure", "dp_budget")]
-    ((_, text, command),) = steps(example(checks=checks, report={"verdict": "review"}))
-    assert text.startswith("Set a limit for attribute_disclosure, epsilon in inputs.json")
-    assert command == '"thresholds": {"attribute_disclosure": NUMBER, "epsilon": NUMBER}'
-
-
 def test_what_somebody_copies_names_the_experiment_as_one_word() -> None:
     runs = [each | {"experiment": "loans; rm -rf *"} for each in content()["runs"]]
     commands = [command for _, _, command in steps(example(runs=runs))]
@@ -368,45 +343,6 @@ def test_the_audit_that_somebody_copies_is_of_what_was_released(
     assert words in command
     assert "--only membership,extraction,attribute_inference" in command
     assert set(words.partition(" ")[2].split()[0].split(",")) <= set(_AGAINST)
-
-
-def how_to_copy(report: PrivacyReport) -> str:
-    return first_page(report.data).how_to_copy
-
-
-def test_words_to_replace_are_explained_wherever_a_command_has_them() -> None:
-    audit = how_to_copy(example())
-    assert audit.startswith("Replace the file names and the words in capitals. policy.json is")
-    of_prototypes = how_to_copy(example(policy={"guarantees": ["dp-pure"]}))
-    assert of_prototypes == (
-        "Replace the file names and the words in capitals. Set CFK_KEY to the key of the runs"
-        " first."
-    )
-    groups = [line("group_gap", "not_measured", step="groups")]
-    column = how_to_copy(example(checks=groups, report={"verdict": "review"}))
-    assert column == "Replace the words in capitals."
-    assert how_to_copy(example(checks=[line("k_min")], report={"verdict": "pass"})) == ""
-
-
-def test_every_word_in_capitals_is_known_as_one_to_replace() -> None:
-    words = {
-        word for step in load("steps") for word in re.findall(r"\b[A-Z]{2,}\b", step["command"])
-    }
-    assert words | {"EPSILON", "EXPERIMENT", "NUMBER"} == TO_REPLACE
-
-
-@pytest.mark.parametrize(
-    ("text", "short"),
-    [
-        ("a few words", "a few words"),
-        ("x" * 200, "x" * 159 + "…"),
-        ("a " + "x" * 200, "a " + "x" * 157 + "…"),
-        ("word " * 40, "word " * 31 + "word…"),
-    ],
-)
-def test_a_text_is_cut_between_words_unless_one_word_is_most_of_it(text: str, short: str) -> None:
-    assert shortened(text) == short
-    assert len(short) <= 160
 
 
 # --- checks: open ones unfolded, passed ones a line each ---
@@ -465,20 +401,6 @@ def test_the_picture_is_of_the_release_of_median_loss(store: str) -> None:
     lengths = [bar.attributes["style"] for bar in picture.all("i")]
     assert lengths == ["width:30%", "width:25%"]
     assert "22 people match it" in picture.text
-
-
-def test_the_picture_says_one_value_only_where_that_was_measured() -> None:
-    shares = {"age": amount(0.3), "job": amount(), "city": amount(band="10 %–20 %")}
-    shares["sex"] = amount(0.0)
-    attributes = [{"attribute": name, "share": share} for name, share in shares.items()]
-    picture = first_page(example(picture={"k": amount(20), "attributes": attributes}).data).picture
-    assert picture is not None
-    assert {name: text for name, _, text in picture.rows} == {
-        "age": "30 %",
-        "job": "not measured",
-        "city": "10 %–20 %",
-        "sex": "one value",
-    }
 
 
 # --- definitions ---
