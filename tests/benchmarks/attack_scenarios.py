@@ -539,12 +539,12 @@ def sybil_score(world: World, victim: int, records: pd.DataFrame) -> Floats:
 def refit(world: World, people: pd.DataFrame, previous: Explanations | None) -> Explanations:
     """Publish a catalogue of some people after a `previous` one.
 
-    The only place that says how the product is told of an earlier catalogue.
+    The only place that says how the product is told of an earlier catalogue. Today it is not told.
     """
     population = Population.from_frame(people, world.schema)
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=world.k))
     anonymizer.fit(population, world.model, world.desired)
-    return anonymizer.published(previous=previous)
+    return anonymizer.published()
 
 
 class JoinerDesired(Attack):
