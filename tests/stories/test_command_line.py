@@ -28,11 +28,11 @@ def _files(mlflow_store: str, cfk: Callable, applicants: pd.DataFrame, model: An
 def test_verify_recounts_a_catalogue(cfk: Callable) -> None:
     """A colleague with the table recounts the file, and notices more people than there are."""
     assert cfk(f"catalogue train.csv {OPTIONS} -o file.json") == 0
-    assert cfk(f"verify file.json train.csv {OPTIONS}") == 0
+    assert cfk(f"verify file.json --train train.csv {OPTIONS}") == 0
     release = json.loads(Path("file.json").read_text())
     release["explanations"][0]["certificate"]["k"] += 100
     Path("file.json").write_text(json.dumps(release))
-    assert cfk(f"verify file.json train.csv {OPTIONS}") == 1
+    assert cfk(f"verify file.json --train train.csv {OPTIONS}") == 1
 
 
 def test_releases_become_a_report(
@@ -43,6 +43,6 @@ def test_releases_become_a_report(
     applicants[model.predict(applicants) == 1].head(8).to_csv("counterfactuals.csv", index=False)
     tracked = "--factuals people.csv --track --experiment loans"
     assert cfk(f"protect train.csv counterfactuals.csv {OPTIONS} {tracked} -o answers.json") == 0
-    assert cfk(f"verify answers.json train.csv {OPTIONS}") == 0
+    assert cfk(f"verify answers.json --train train.csv {OPTIONS}") == 0
     assert cfk("report --experiment loans -o report.json") == 3  # questions are open
     assert json.loads(Path("report.json").read_text())["releases"]["released"]["value"] == 8
