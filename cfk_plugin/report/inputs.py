@@ -35,7 +35,7 @@ THRESHOLDS = (
 _OF_COUNTS: Mapping[str, tuple[str, ...]] = {
     "k": ("k_min", "attack_linkage"),
     "k_desired": ("k_desired_min",),
-    "k_effective": ("k_effective_min"),
+    "k_effective": ("k_effective_min",),
     "k_consistent": ("k_consistent_min", "attack_model_filter"),
 }
 """By count of people: the checks that a policy promises if it promises this count."""
