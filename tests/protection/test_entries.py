@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from answers import people
 
 from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.constraints import Constraints
