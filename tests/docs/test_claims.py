@@ -1,108 +1,57 @@
-"""Every figure of the README is in the register of claims, and is the figure that was measured."""
+"""The figures of the README are those of the quality table and the attack table."""
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 import pytest
-import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
-REGISTER = REPOSITORY / "docs" / "claims.yaml"
-RESULTS = REPOSITORY / "docs" / "reference" / "benchmarks" / "answers.csv"
-
-NOT_MEASURED = (
-    "with an income of 52K you would have got the loan",
-    "You need Python 3.11 or later",
-    "k = 10 promises",
-    "Single values such as 78",
-    "the person's age of 57 lies in its range, and the blood pressure of 117",
-    "[DiCE issue 441](https://github.com/interpretml/DiCE/issues/441)",
-    "[issue 206](https://github.com/interpretml/DiCE/issues/206)",
-    "[issue 258](https://github.com/interpretml/DiCE/issues/258)",
-    "Transactions on Intelligent Systems and Technology, 2023",
-    "[Apache-2.0](LICENSE)",
-)
-"""Passages with digits that state no measured figure."""
-
-
-class Claim(NamedTuple):
-    """A passage of the README with a figure, and where the figure comes from."""
-
-    says: str
-    script: str
-    command: str
-    commit: str
-    result: str
-
-
-@cache
-def claims() -> list[Claim]:
-    return [Claim(**entry) for entry in yaml.safe_load(REGISTER.read_text(encoding="utf-8"))]
-
-
-@pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim.says)
-def test_a_claim_is_in_the_readme_and_its_script_and_result_are_there(claim: Claim) -> None:
-    assert " ".join(claim.says.split()) in README
-    assert (REPOSITORY / claim.script).is_file()
-    assert claim.script in claim.command
-    assert (REPOSITORY / claim.result).is_file()
-    assert re.fullmatch(r"[0-9a-f]{8,40}", claim.commit)
-
-
-def without_claims(text: str) -> str:
-    """Return a text without code, known claims, and passages that state no figure."""
-    rest = " ".join(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL).split())
-    for passage in (*(" ".join(claim.says.split()) for claim in claims()), *NOT_MEASURED):
-        rest = rest.replace(passage, "")
-    return re.sub(r"\]\([^)]*\)", "]", rest)
-
-
-def test_every_figure_of_the_readme_is_claimed() -> None:
-    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r".{0,40}\d.{0,40}", without_claims(text)) == []
-
-
-def test_a_figure_that_nobody_registered_is_found() -> None:
-    assert "12" in without_claims("Answers take 12 ms.")
-
-
-def test_passages_without_a_figure_are_still_there() -> None:
-    assert [passage for passage in NOT_MEASURED if passage not in README] == []
+RESULTS = REPOSITORY / "tests" / "benchmarks"
+QUALITY = pd.read_csv(RESULTS / "quality-before.csv").groupby("table").mean()
+ATTACKS = pd.read_csv(RESULTS / "attacks.csv")
 
 
 def span(values: pd.Series, decimals: int) -> str:
+    """Return the least and the largest value."""
     return f"{values.min():.{decimals}f} to {values.max():.{decimals}f}"
 
 
-def test_figures_of_the_readme_are_those_of_the_results() -> None:
-    results = pd.read_csv(RESULTS)
-    default = results[results["answers"] == "catalogue-shared"]
-    assert len(default) == 6
-    for column in ("k_effective", "k_desired", "k_consistent"):
-        assert default[column].min() == 10
-    assert (default["true_percent"] == 100).all()
-    figures = [
-        f"A range covers {span(default['ncp_percent'], 0)} % of its column",
-        f"is at distance 1, answers are at {span(default['distance'], 2)}",
-        f"{default['answered_percent'].min():.1f} to 100 % of the people got an answer",
-        f"One takes {span(default['ms_per_query'], 0)} ms of processor time",
-    ]
-    nice = results[results["answers"] == "NICE-sparsity"]
-    figures.append(f"NICE, without protection, is at {span(nice['distance'], 2)}")
-    assert [figure for figure in figures if figure not in README] == []
+def of_attacks(*names: str) -> pd.Series:
+    """Return the values of some attacks on all tables."""
+    return ATTACKS.loc[ATTACKS["attack"].isin(names), "value"].dropna()
 
 
-def test_shares_of_lasting_answers_are_those_of_the_results() -> None:
-    folder = REPOSITORY / "docs/how-to/when-the-model-is-trained-again"
-    survival = pd.read_csv(folder / "survival.csv")
-    of_forests = survival[(survival["model"] == "forest") & (survival["answers"] == "default")]
-    shares = 100 * of_forests["survival_share"]
-    assert len(shares) == 6
-    mean = f"it still accepted {shares.mean():.0f} % of them on average"
-    assert f"{mean}, and at least {int(shares.min())} % on each table" in README
+CLAIMS = {
+    "look-up": f"looks up who matches an answer | at least k people | {span(of_attacks('look-up'), 2)} |",
+    "rerun": f"who gets this answer | at least k people | {span(of_attacks('rerun'), 2)} |",
+    "outcomes": f"said about every person | at least k people | {span(of_attacks('outcome-known'), 2)} |",
+    "model": f"received this answer | at least k people | {span(of_attacks('model-asked'), 2)} |",
+    "chosen queries": "as many as they like | none | "
+    + span(of_attacks("posing", "trilateration", "steering", "inversion"), 2),
+    "colluders": f"private values | none | AUC of {span(of_attacks('sybil-rank'), 2)} |",
+    "joiner": f"AUC of {span(of_attacks('joiner-desired', 'joiner-refused'), 2)} |",
+    "regions": f"certain for {span(100 * of_attacks('outcome-share'), 0)} % of the people |",
+    "membership": f"AUC of {span(of_attacks('membership'), 2)} |",
+    "NCP": f"A range covers {span(100 * QUALITY['ncp'], 0)} % of its column",
+    "truth": f"the desired outcome for {100 * QUALITY['true'].min():.0f} % of the answers",
+    "distance": f"answers are at {span(QUALITY['distance_to_row'], 2)}, depending on the table",
+    "NICE": f"That is {span(QUALITY['distance_to_nice'], 2)} times as far as the answers of NICE",
+    "needless": f"{span(100 * QUALITY['needless_margin'], 0)} % of them contain a change",
+    "survival": f"it still accepted {span(100 * QUALITY['survival'], 0)} % of them",
+    "batch": f"One takes {span(QUALITY['ms_batch'], 0)} ms of processor time in a batch of 60",
+    "alone": f"and {span(QUALITY['ms_alone'], 0)} ms alone",
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_figure_is_the_measured_one(claim: str) -> None:
+    """The passage with the measured figure is in the README."""
+    assert CLAIMS[claim] in README
+
+
+def test_no_one_was_withheld() -> None:
+    """The README says that every person of the six tables got an answer."""
+    assert (QUALITY["answered"] == 1).all()
