@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema as Schema
     from cfk_plugin.data.wording import Wording as Wording
     from cfk_plugin.dp import DPPrototypes as DPPrototypes
+    from cfk_plugin.dp.budget import BudgetAccountant as BudgetAccountant
     from cfk_plugin.hookspecs import hookimpl as hookimpl
-    from cfk_plugin.records.budget import BudgetAccountant as BudgetAccountant
     from cfk_plugin.records.ledger import Ledger as Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer as KAnonymizer
     from cfk_plugin.release.explainer import ProtectedExplainer as ProtectedExplainer
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "BudgetAccountant": "records.budget",
+    "BudgetAccountant": "dp.budget",
     "Attribute": "data.schema",
     "Certificate": "release.results",
     "DPPrototypes": "dp",

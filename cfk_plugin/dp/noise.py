@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cfk_plugin.dp.composition import largest_rho
 from cfk_plugin.errors import BudgetError, HostOnly, load_extra
-from cfk_plugin.records.composition import largest_rho
 
 Counts = NDArray[np.float64]
 Counting = Callable[[NDArray[np.int32]], Counts]

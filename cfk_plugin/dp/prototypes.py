@@ -31,6 +31,8 @@ from cfk_plugin.dp.answer_rows import (
     medoids,
     rows_to_advise,
 )
+from cfk_plugin.dp.budget import BudgetAccountant
+from cfk_plugin.dp.composition import largest_rho
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Forest, shares
 from cfk_plugin.dp.mover import Cells, Mover
@@ -44,8 +46,6 @@ from cfk_plugin.errors import (
     PrivacyLeakWarning,
 )
 from cfk_plugin.metrics.provenance import declarations_of, environment_of
-from cfk_plugin.records.budget import BudgetAccountant
-from cfk_plugin.records.composition import largest_rho
 from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.explanations import Explanations, Request, ResultContext
 from cfk_plugin.release.results import (
@@ -175,7 +175,7 @@ class DPPrototypes:
     plausibility_ : float
         The weight that is used.
     spent_ : float
-        Epsilon spent on this population so far, as far as the accountant knows.
+        Epsilon spent so far, by the accountant; without one, that of this fit.
 
     Examples
     --------
@@ -266,7 +266,7 @@ class DPPrototypes:
             LabelModel(model, features)  # refuses what is no model
         self.goal_ = DesiredOutcome.of(desired)
         self._warn(domain)
-        self._spend(population)
+        self._spend()
         self.schema_, self.features_ = population.schema, population.schema.features
         codes = domain.codes_to_count(population, self.rows_per_person)
         settings = (
@@ -399,7 +399,7 @@ class DPPrototypes:
             raise NotFittedError("call fit(population, model=..., desired=...) first")
         return self
 
-    def _spend(self, population: Population) -> None:
+    def _spend(self) -> None:
         """Charge the fit to an account, if there is one; seeded noise guarantees nothing and costs
         nothing.
         """
@@ -410,16 +410,14 @@ class DPPrototypes:
             raise BudgetError(
                 "this is a copy from a pickle, which could not bring the accountant along that"
                 " counts what is spent on these people; set its accountant, opened with the same"
-                " ledger= and scope="
+                " path="
             )
         accountant = self.accountant or BudgetAccountant.default() or self._account
         if accountant is not None:
             rho = largest_rho(self.epsilon, self.delta)
-            accountant.spend(
-                population, self.epsilon, self.delta, what=type(self).__name__, rho=rho
-            )
+            accountant.spend(self.epsilon, self.delta, what=type(self).__name__, rho=rho)
         self._account = accountant
-        self.spent_ = self.epsilon if accountant is None else accountant.spent(population).epsilon
+        self.spent_ = self.epsilon if accountant is None else accountant.spent().epsilon
 
     def _check_settings(self) -> None:
         policy_of(self)

@@ -34,7 +34,6 @@ from cfk_plugin import (
     BudgetAccountant,
     DPPrototypes,
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     Schema,
@@ -415,7 +414,7 @@ def test_a_copy_spends_from_the_same_account_or_refuses(
             if made in HERE:
                 twin.fit(PEOPLE, rich, "yes")
             else:
-                accountant.spend(None, 1.0, what="another fit")
+                accountant.spend(1.0, what="another fit")
     assert accountant.remaining().epsilon == 0
     with pytest.raises(BudgetError):
         twin.fit(PEOPLE, rich, "yes")
@@ -474,16 +473,14 @@ def test_threads_within_a_block_spend_and_processes_refuse() -> None:
     assert outer.spends() == inner.spends() == []
 
 
-@pytest.mark.parametrize("place", ["memory", "ledger"])
+@pytest.mark.parametrize("place", ["memory", "file"])
 def test_what_was_spent_is_the_same_for_tables_that_differ_by_one_person(
     place: str, tmp_path: Any
 ) -> None:
     spent, texts = [], []
     for number, second in enumerate((TABLE, joined(person(age=50)))):
-        ledger = None if place == "memory" else Ledger(tmp_path / f"{number}.db", create=True)
-        accountant = BudgetAccountant(
-            3.0, ledger=ledger, scope=None if ledger is None else "patients"
-        )
+        path = None if place == "memory" else tmp_path / f"{number}.db"
+        accountant = BudgetAccountant(3.0, path=path)
         populations = [
             Population.from_frame(table, SCHEMA, key=b"key") for table in (TABLE, second)
         ]
@@ -497,7 +494,6 @@ def test_what_was_spent_is_the_same_for_tables_that_differ_by_one_person(
         texts.append(str(caught.value))
         said = repr((result.provenance, result.about, one, accountant, texts)) + result.to_json()
         assert not any(each in said for each in prints)
-        accountant.close()
     assert spent == ["2.0", "2.0"]
     assert texts[0] == texts[1]
 

@@ -411,7 +411,7 @@ def test_nothing_is_guaranteed_when_seeded_or_with_domains_from_rows() -> None:
     with pytest.warns(PrivacyLeakWarning, match="seeded"):
         seeded = fitted(5.0, seed=1, rows=100, model_access="public", accountant=accountant)
     assert (seeded.certificate_.guarantee, seeded.certificate_.total) == ("none", None)
-    assert accountant.remaining(PEOPLE).epsilon == 1  # nor is anything spent
+    assert accountant.remaining().epsilon == 1  # nor is anything spent
     bare = Schema.from_frame(patients(), quasi_identifiers=["age", "town"], nullable=[])
     with pytest.warns(PrivacyLeakWarning):
         schema = infer_domains(patients(), bare)
@@ -427,7 +427,7 @@ def test_budgets_are_spent_at_every_fit_and_refused_before_a_row_is_touched(
     accountant = BudgetAccountant(epsilon=3)
     for _ in range(2):
         fitted(1.5, rows=100, accountant=accountant)
-    assert accountant.remaining(PEOPLE).epsilon == 0
+    assert accountant.remaining().epsilon == 0
 
     def touched(*_: object) -> None:
         raise AssertionError("a row was touched")
