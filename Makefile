@@ -105,7 +105,7 @@ dist: $(READY)
 # The core tests elsewhere: with the lowest version of each dependency, and on other Pythons with the newest ones.
 CORE := $(addprefix tests/,data/test_schema.py data/test_population.py metrics/test_regions.py release/test_guarantees.py \
 	release/test_count.py release/test_explanations.py release/test_models.py release/test_other_tables.py \
-	protection/test_entries.py records/test_ledger.py cli/test_cli.py)
+	protection/test_entries.py cli/test_cli.py)
 OTHERS ?= lowest 3.12 3.13
 core: $(READY)
 	@for other in $(OTHERS); do \

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cfk_plugin.dp import DPPrototypes as DPPrototypes
     from cfk_plugin.dp.budget import BudgetAccountant as BudgetAccountant
     from cfk_plugin.hookspecs import hookimpl as hookimpl
-    from cfk_plugin.records.ledger import Ledger as Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer as KAnonymizer
     from cfk_plugin.release.explainer import ProtectedExplainer as ProtectedExplainer
     from cfk_plugin.release.explanations import Explanations as Explanations
@@ -45,7 +44,6 @@ _HOME = {
     "Hierarchy": "data.schema",
     "Interval": "data.region",
     "KAnonymizer": "release.anonymizer",
-    "Ledger": "records.ledger",
     "Population": "data.population",
     "PrivacyPolicy": "data.policy",
     "PrivacyReport": "report.privacy_report",

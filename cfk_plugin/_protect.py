@@ -39,7 +39,6 @@ from cfk_plugin.release.sampling import sample_of
 
 if TYPE_CHECKING:
     from cfk_plugin.dp import DPPrototypes
-    from cfk_plugin.records.ledger import Ledger
 
 Start = Literal["auto", "query", "explainer"]
 _STEERED = (
@@ -62,7 +61,6 @@ def protect(
     later: Sequence[Any] = (),
     method: str | Protector | KAnonymizer | DPPrototypes = "auto",
     start: Start = "auto",
-    ledger: Ledger | None = None,
     track: bool | str = False,
     plugins: Sequence[object] = (),
     groups: str | None = None,
@@ -100,9 +98,9 @@ def protect(
         A name or a protector: see `KAnonymizer`. A `KAnonymizer` is used with its own settings,
         such as `effort`, `seed` and `reference`; the object itself is not fitted or changed. "dp",
         or `DPPrototypes` with settings of your own: answers are differentially private prototypes,
-        whatever the explainer would find. A `KAnonymizer` has its own policy, ledger and plugins,
-        so that `policy`, `k`, `ledger` and `plugins` are refused beside it. Prototypes do not use
-        `policy`, `k`, `ledger`, `start` and `later`, which are refused beside them.
+        whatever the explainer would find. A `KAnonymizer` has its own policy and plugins, so
+        that `policy`, `k` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`,
+        `start` and `later`, which are refused beside them.
     start : {"auto", "query", "explainer"}
         Where the search for a catalogue's answer starts. "query": an answer is a function of the
         query, the catalogue and the model, and the explainer is not asked. Its own methods keep
@@ -112,8 +110,6 @@ def protect(
         it where you control the queries, for example in letters about decided cases. "auto":
         "explainer" for guarantees that protect the explainer's own counterfactual, and for
         explainers whose adapter declares that no answer depends on single rows; "query" otherwise.
-    ledger : Ledger, optional
-        Remembers what was released for each record, so that several releases do not add up.
     track : bool or str
         Whether to log every result to MLflow, or the name of the experiment to log to. This happens
         in the background, so that no explanation waits for a server. A result whose record cannot
@@ -169,12 +165,11 @@ def protect(
         refused = {
             "policy": policy is not None,
             "k": k is not None,
-            "ledger": ledger is not None,
             "start": start != "auto",
             "later": len(later) > 0,
         }
         _refuse_what_is_not_used(
-            refused, "prototypes have no policy, no k, no ledger, no start and no later models"
+            refused, "prototypes have no policy, no k, no start and no later models"
         )
         wrapped = no_explainer if explainer is None else explainer
         source = load_plugins(plugins).adapt(wrapped, context)
@@ -186,7 +181,6 @@ def protect(
         refused = {
             "policy": policy is not None,
             "k": k is not None,
-            "ledger": ledger is not None,
             "plugins": len(plugins) > 0,
         }
         _refuse_what_is_not_used(refused, "the KAnonymizer that is given as method has its own")
@@ -196,7 +190,6 @@ def protect(
             policy=_policy_of(policy, k, population),
             method=cast("str | Protector", method),  # prototypes have answered above
             plugins=plugins,
-            ledger=ledger,
         )
     anonymizer.fit(population, model=model, desired=desired, later=later)
     context = replace(

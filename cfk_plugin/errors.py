@@ -78,10 +78,6 @@ class TrackingError(CFKError, RuntimeError):
     """A run could not be logged, or not be read; the explanations themselves are not affected."""
 
 
-class LedgerError(CFKError, RuntimeError):
-    """The ledger of releases cannot be used; what it would have recorded must not leave."""
-
-
 class BudgetError(CFKError, ValueError):
     """A privacy budget does not allow what was asked for, or cannot be kept; nothing was spent."""
 
@@ -110,10 +106,6 @@ class QuerySteeringWarning(UserWarning):
 
 class IgnoredOptionWarning(UserWarning):
     """An option steers only an explainer that is not asked, as answers start at the query."""
-
-
-class UnknownTableWarning(UserWarning):
-    """A ledger knows people, and none of the table that it is used with."""
 
 
 class PersonalColumnWarning(UserWarning):

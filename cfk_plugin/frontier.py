@@ -58,8 +58,7 @@ def frontier(
     Nothing is released.
 
     It says what k costs and not what it protects against: that is the policy's guarantee. Plugins
-    are not told of releases, and no ledger is asked or written. `LookupGuaranteeWarning` warns of
-    a lookup guarantee.
+    are not told of releases. `LookupGuaranteeWarning` warns of a lookup guarantee.
 
     Parameters
     ----------

@@ -278,7 +278,7 @@ class Setting(AuditRows):
     Nothing is released before the first attack; all attacks use the same releases.
     """
 
-    # fitted; attacks release through it: no ledger, and no plugin that counts releases
+    # fitted; attacks release through it: no plugin that counts releases
     anonymizer: KAnonymizer
     counterfactuals: pd.DataFrame  # raw ones, as an explainer returned them
     # the instance behind each; needed for ``desired="opposite"``
@@ -298,10 +298,6 @@ class Setting(AuditRows):
         if not hasattr(self.anonymizer, "population_"):
             raise NotFittedError(
                 "call fit(population, model=..., desired=...) on the anonymizer first"
-            )
-        if self.anonymizer.ledger is not None:
-            raise InputError(
-                "an audit would put its releases on record; give it an anonymizer without a ledger"
             )
         whole_number("seed", self.seed, 0)
         whole_number("limit", self.limit, 1)

@@ -61,12 +61,6 @@ Threshold = Annotated[
     float | None,
     typer.Option(help="For a model that returns probabilities: the least one for outcome 1."),
 ]
-LedgerUrl = Annotated[
-    str, typer.Argument(metavar="URL", envvar="CFK_LEDGER", help="SQLite file or postgresql URL.")
-]
-KeyFile = Annotated[
-    Path | None, typer.Option(help="Key of the ledger. Default: CFK_LEDGER_KEY, else URL.key.")
-]
 Objective = Annotated[
     str | None,
     typer.Option(help="pureness or ncp.", show_default="the policy's, pureness"),
@@ -83,9 +77,6 @@ Policy = Annotated[
     typer.Option(
         help="JSON with the settings of a policy; options win.", show_default="PrivacyPolicy()"
     ),
-]
-Ledger = Annotated[
-    str | None, typer.Option(help="Ledger of releases: SQLite file or postgresql URL.")
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")

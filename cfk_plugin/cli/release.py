@@ -167,7 +167,7 @@ def _share_alone(codes: NDArray[np.int64]) -> float:
     "cfk protect train.csv cf.csv -s schema.json -m model.joblib --desired low -o"
     " released.json\ncfk protect train.parquet cf.csv -s schema.json -m models:/credit/3 --k 5"
     " --track -o released.csv",
-    kept="nothing was written; what a ledger has on record by now stays there",
+    kept="nothing was written",
 )
 def protect(
     given: opt.RawInputs,
@@ -181,7 +181,6 @@ def protect(
             help="Withhold what asks for more changes; needs --factuals.", show_default="any number"
         ),
     ] = None,
-    ledger: opt.Ledger = None,
     track: opt.Track = False,
     experiment: opt.Experiment = None,
 ) -> int:
@@ -190,12 +189,9 @@ def protect(
     Exit code 0 when all are released, 3 when some are withheld, 1 when all are. Whoever has the
     desired outcome already needs none and does not count.
     """
-    from contextlib import nullcontext
-
     from cfk_plugin._files import check_output, json_with_sentences, progress_bar, write_released
     from cfk_plugin.data.constraints import most_changes
     from cfk_plugin.data.outcome import ALREADY_DESIRED
-    from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
 
     check_output(output)
@@ -206,13 +202,12 @@ def protect(
         )
     most_changes(max_changes)
     case = given.read()
-    with Ledger(ledger) if ledger else nullcontext() as book:
-        anonymizer = KAnonymizer(policy=case.policy, method=given.method, ledger=book)
-        anonymizer.fit(case.population, model=case.model, desired=case.desired)
-        with progress_bar("protecting", console(stderr=True)) as told:
-            explanations = anonymizer.transform(
-                case.raw, case.factuals, max_changes=max_changes, progress=told
-            )
+    anonymizer = KAnonymizer(policy=case.policy, method=given.method)
+    anonymizer.fit(case.population, model=case.model, desired=case.desired)
+    with progress_bar("protecting", console(stderr=True)) as told:
+        explanations = anonymizer.transform(
+            case.raw, case.factuals, max_changes=max_changes, progress=told
+        )
     if output is not None:
         write_released(output, explanations, case.factuals)
     else:
@@ -245,7 +240,7 @@ def _show_summary(explanations: Explanations, output: Path | None) -> None:
     "catalogue",
     "cfk catalogue train.csv -s schema.json -m model.joblib --desired low -o catalogue.json\n"
     "cfk catalogue train.csv -s schema.json -m model.joblib --desired low --html catalogue.html",
-    kept="nothing was written; what a ledger has on record by now stays there",
+    kept="nothing was written",
 )
 def catalogue(
     train: opt.Train,
@@ -262,19 +257,14 @@ def catalogue(
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     k: opt.K = None,
     policy: opt.Policy = None,
-    ledger: opt.Ledger = None,
 ) -> int:
     """Publish every explanation there can be: the catalogue of a policy with guarantee="catalogue".
 
     It holds private values of people, and nothing else of the rows. If one was published before,
-    use a ledger for all of them: else the difference tells about who joined or left. Exit code 1
-    when it has no entry.
+    the difference tells about who joined or left. Exit code 1 when it has no entry.
     """
-    from contextlib import nullcontext
-
     import cfk_plugin._files as files
     from cfk_plugin.data.population import Population
-    from cfk_plugin.records.ledger import Ledger
     from cfk_plugin.release.anonymizer import KAnonymizer
     from cfk_plugin.release.publication import catalogue_page
 
@@ -288,10 +278,9 @@ def catalogue(
     explained = files.load_model(model, threshold)
     outcome = files.wanted(desired, explained, rows[list(roles.features)])
     population = Population.from_frame(rows, roles)
-    with Ledger(ledger) if ledger else nullcontext() as book:
-        anonymizer = KAnonymizer(policy=rules, ledger=book)
-        anonymizer.fit(population, explained, outcome)
-        published = anonymizer.published()
+    anonymizer = KAnonymizer(policy=rules)
+    anonymizer.fit(population, explained, outcome)
+    published = anonymizer.published()
     if html is not None:
         files.write_report(html, catalogue_page(published, population, title=title))
     if output is not None:

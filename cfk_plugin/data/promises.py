@@ -1,6 +1,6 @@
 """What each guarantee promises, as facts that can be asked about: a class per kind.
 
-A policy, a certificate and a ledger name a guarantee, and `promise_of` returns what that promises.
+A policy and a certificate name a guarantee, and `promise_of` returns what that promises.
 How a guarantee that is in force keeps its promise is in `cfk_plugin.release.guarantee`.
 """
 
@@ -57,13 +57,6 @@ class Promise:
     """Whether a certificate may say that its region is the best one, or how far from it.
 
     Only a search for the region of a single counterfactual can prove that.
-    """
-
-    keeps_released_regions: ClassVar[bool]
-    """Whether a ledger lets a record keep its first region, and gives it no other one.
-
-    If not, a further region is released as long as k people fit all that was ever released for the
-    record.
     """
 
     may_raise_k: ClassVar[bool]
@@ -133,7 +126,6 @@ class LookupPromise(Promise):
     counts_only_eligible = False
     has_fixed_regions = False
     may_claim_optimality = True
-    keeps_released_regions = False
     may_raise_k = True
     default_least_pureness = 0.0  # a region at least holds for its own counterfactual
     releases_counterfactuals = True
@@ -162,7 +154,6 @@ class ReciprocalPromise(Promise):
     counts_only_eligible = False
     has_fixed_regions = True
     may_claim_optimality = False
-    keeps_released_regions = True
     may_raise_k = True
     default_least_pureness = 0.5
     releases_counterfactuals = True
@@ -191,7 +182,6 @@ class CataloguePromise(Promise):
     counts_only_eligible = True
     has_fixed_regions = True
     may_claim_optimality = False
-    keeps_released_regions = True
     may_raise_k = False  # entries are made for one k
     default_least_pureness = 0.8
     releases_counterfactuals = False

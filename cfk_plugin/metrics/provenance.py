@@ -145,19 +145,15 @@ def environment_of(
     *,
     plugins: Mapping[str, str] | None = None,
     seed: int | None = None,
-    ledger: str = "none",
     reference: bool = False,
     model: object = None,
 ) -> dict[str, Any]:
-    """Return versions and settings; `ledger` is the kind of its database; of the model only the
-    name is given.
-    """
+    """Return versions and settings; of the model only the name is given."""
     return {
         "python": platform.python_version(),
         "packages": dict(_versions()),
         "plugins": [f"{name} {release}" for name, release in (plugins or {}).items()],
         "seed": None if seed is None else int(seed),
-        "ledger": ledger,
         "reference_population": reference,
         "model": None if model is None else _name_of(model),
     }

@@ -221,14 +221,6 @@ def observe(explanations: Loggable, track: Track = False) -> bool:
     return logger is None or logger.submit(explanations)
 
 
-def may_observe(count: int, track: Track = False) -> bool:
-    """Say whether `observe` could keep a record now; asked before a ledger records explanations as
-    released.
-    """
-    logger = logger_of(track)
-    return logger is None or logger.may_keep(count)
-
-
 def logger_of(track: Track) -> RunLogger | None:
     """Return the logger that `track` asks for; None for False.
 

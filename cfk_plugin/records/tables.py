@@ -75,8 +75,6 @@ RECOUNT_COLUMNS: Mapping[str, Kind] = {
     "majority": "flags",
     "finding": "text",
     "refused_k": "numbers",
-    "ledger": "text",
-    "k_intersection": "numbers",
     "seconds": "numbers",
     "group": "text",
 }

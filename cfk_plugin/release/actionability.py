@@ -2,11 +2,6 @@
 
 The schema and a call say which changes are excluded, for example of an age that cannot become
 lower, and how many features may change (`cfk_plugin.data.constraints`).
-
-**This is checked after the ledger has recorded the region, although a region that fails is never
-shown.** A refusal because of an excluded change tells the person that no permitted value lies in
-the region. That discloses where the region lies, and several refusals narrow it down. A refusal
-must therefore be on record like the region itself.
 """
 
 from __future__ import annotations

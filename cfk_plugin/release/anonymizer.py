@@ -5,13 +5,12 @@ results.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -35,7 +34,6 @@ from cfk_plugin.errors import (
     NotFittedError,
     PersonalColumnWarning,
     PolicyError,
-    UnknownTableWarning,
     counted,
     did_you_mean,
     is_refitting,
@@ -48,12 +46,11 @@ from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.partition.microaggregation import Effort
-from cfk_plugin.records.logger import Track, may_observe, observe
+from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
 from cfk_plugin.release.fit_checks import check, check_sealable
 from cfk_plugin.release.guarantee_choice import make_guarantee
-from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
 from cfk_plugin.release.protector_choice import AUTO, check_rerun
 from cfk_plugin.release.publication import publish
@@ -63,17 +60,15 @@ from cfk_plugin.release.results import (
     Withheld,
 )
 
-if TYPE_CHECKING:
-    from cfk_plugin.records.ledger import Ledger
-
 
 class KAnonymizer(HostOnly):
     """Turns counterfactual instances into k-anonymous explanations with recounted certificates.
 
     Protects against linking an explanation to a person by quasi-identifiers: every region that
     leaves holds at least k people of the population, and by default k people with the desired
-    outcome are mapped to it, with whom the model is consistent; see `PrivacyPolicy`. Several
-    releases of one record need a `Ledger`. Private values are released as the policy says.
+    outcome are mapped to it, with whom the model is consistent; see `PrivacyPolicy`. Each fit is a
+    release of its own: an attacker can compare those of several fits. Private values are released
+    as the policy says.
 
     Parameters
     ----------
@@ -87,8 +82,6 @@ class KAnonymizer(HostOnly):
         Plugin objects or modules for this run, beside those found by entry points.
     reference : Population, optional
         Larger population for the journalist risk.
-    ledger : Ledger, optional
-        Remembers what was released for each record, so that several releases do not add up.
     measure_k_effective : bool
         For a lookup guarantee: rerun the protection for everybody in a region and certify
         ``k_effective``, at about k times the cost. Other guarantees always do. Not available for
@@ -133,7 +126,6 @@ class KAnonymizer(HostOnly):
         method: str | Protector = AUTO,
         plugins: Sequence[object] = (),
         reference: Population | None = None,
-        ledger: Ledger | None = None,
         measure_k_effective: bool = False,
         effort: Effort = "balanced",
         change_cost: float = 0.1,
@@ -144,7 +136,6 @@ class KAnonymizer(HostOnly):
         self.method = method
         self.plugins = plugins
         self.reference = reference
-        self.ledger = ledger
         self.measure_k_effective = measure_k_effective
         self.effort = effort
         self.change_cost = change_cost
@@ -158,7 +149,6 @@ class KAnonymizer(HostOnly):
             method=self.method,
             plugins=self.plugins,
             reference=self.reference,
-            ledger=self.ledger,
             measure_k_effective=self.measure_k_effective,
             effort=self.effort,
             change_cost=self.change_cost,
@@ -220,21 +210,14 @@ class KAnonymizer(HostOnly):
         self._check_companions()
         check(self.policy_, self.method, population)
         self._check_settings()
-        if self.ledger is not None:
-            population.require_cells(PolicyError(_LEDGER_OF_SEALED))
         models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
         with doing("asking the model about the training rows"):
             return self._learn(population, thresholded(model, threshold), desired, models_later)
 
     def _check_companions(self) -> None:
-        """Refuse a reference that is no population, and a ledger that is none."""
+        """Refuse a reference that is no population."""
         if self.reference is not None:
             check_population(self.reference, "reference")
-        if self.ledger is not None and not hasattr(self.ledger, "settle"):
-            raise InputError(
-                f"ledger must be a Ledger, got {type(self.ledger).__name__}; open one with"
-                " Ledger(path)"
-            )
 
     def _check_settings(self) -> None:
         """Refuse a seed, an effort or a way of searching that is none."""
@@ -253,7 +236,7 @@ class KAnonymizer(HostOnly):
         """Learn all attributes that end in an underscore, in the order in which they depend.
 
         The labels of training rows decide who is eligible; the guarantee makes groups, and maybe a
-        catalogue, of these people; the pipeline connects both with the verifier and the ledger.
+        catalogue, of these people; the pipeline connects both with the verifier.
         """
         self.manager_ = load_plugins(self.plugins)
         self.population_ = population
@@ -264,8 +247,7 @@ class KAnonymizer(HostOnly):
         self._check_outcomes(rows)
         self.later_ = [self._labelled(later_model) for later_model in later]
         rows.requirement = requirement_of(self.policy_, self.goal_, rows, self.later_)
-        people = self._people_of_ledger()
-        self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, self.effort, people)
+        self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, self.effort)
         protector, self.method_ = self.guarantee_.choose_protector(
             self.method, self.manager_.protectors
         )
@@ -287,8 +269,6 @@ class KAnonymizer(HostOnly):
             detector=self.detector_,
             verifier=self.guarantee_.verifier(reference=self.reference, seed=self.seed),
             search=self._search_options(),
-            ledger=self.ledger,
-            people=people,
             measures_k_effective=measures_k_effective,
             seed=self.seed,
         )
@@ -326,7 +306,6 @@ class KAnonymizer(HostOnly):
         self._environment = environment_of(
             plugins=versions,
             seed=self.seed,
-            ledger=self._ledger_backend,
             reference=self.reference is not None,
             model=model,
         )
@@ -335,24 +314,6 @@ class KAnonymizer(HostOnly):
             "population": population.fingerprint,
             "plugins": ", ".join(f"{name} {version}" for name, version in versions.items()),
         }
-
-    @property
-    def _ledger_backend(self) -> str:
-        return "none" if self.ledger is None else self.ledger.backend
-
-    def _people_of_ledger(self) -> PersonHandles | None:
-        """Return the people of the population as the ledger knows them, if there is one.
-
-        Refused is a table with other columns than the ledger was used with.
-        """
-        if self.ledger is None:
-            return None
-        population = self.population_
-        self.ledger.bind(population.schema)
-        people = PersonHandles(self.ledger, population)
-        if population.has_rows and self.ledger.knows_anyone(people.of_everybody()) is False:
-            warnings.warn(_UNKNOWN_TABLE, UnknownTableWarning, stacklevel=4)
-        return people
 
     @without_frames
     def transform(
@@ -501,15 +462,10 @@ class KAnonymizer(HostOnly):
         decided = decided_features(self.population_.schema.features, rules, features_to_vary)
         request = replace(Request.of(queries, groups), decided=decided, rules=rules)
         query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
-        explanations: list[Explanation] = []
-        if self.ledger is not None and not may_observe(len(query), track):
-            # Withheld here, so that the ledger does not record them either.
-            explanations.extend(Withheld(number, "not_recorded") for number in query.tolist())
-        else:
-            with _showing_progress("answering queries", progress) as shown_progress:
-                explanations = pipeline.answer(
-                    frame.take(query), query, rules, shown_progress, max_changes=limit
-                )
+        with _showing_progress("answering queries", progress) as shown_progress:
+            explanations = pipeline.answer(
+                frame.take(query), query, rules, shown_progress, max_changes=limit
+            )
         record = partial(observe, track=track)
         return self.wrap(explanations, None, "catalogue", request, record, start="query")
 
@@ -522,10 +478,8 @@ class KAnonymizer(HostOnly):
         withholds are withheld here too; entries that are then the same become one, and the order
         follows from what they say.
 
-        If an earlier catalogue of the same people was published, use a ledger: else the difference
-        of the two tells something about those who joined or left. With a ledger, private values are
-        new only where at least k people of their crowd are new, or of their group if values are
-        exact.
+        Each fit is a release of its own: if an earlier catalogue of the same people was published,
+        an attacker who compares the two learns something about the people who joined or left.
 
         Returns
         -------
@@ -536,14 +490,11 @@ class KAnonymizer(HostOnly):
         ------
         PolicyError
             If the guarantee has no catalogue.
-        LedgerError
-            If the ledger fails.
         ModelError, PluginError
             If the model, or a plugin, fails.
         """
         catalogue = self._require_catalogue("published()")
         call = Request()
-        self.guarantee_.record_publication()
         entries = self.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))
         return self.wrap(
             publish(entries),
@@ -753,7 +704,6 @@ class KAnonymizer(HostOnly):
             return card("KAnonymizer, not fitted", f"{policy.promise}.", facts(rows))
         rows |= {"method": self.method_, "people": f"{self.population_.n_people:,}"}
         rows |= self.guarantee_.facts_for_card()
-        rows["ledger"] = self._ledger_backend
         return card("KAnonymizer", f"{policy.promise}.", facts(rows))
 
     def _counts(self) -> str:
@@ -761,15 +711,6 @@ class KAnonymizer(HostOnly):
 
 
 _MOST_COST = 10  # no attribute differs by more than 1 within its range
-_LEDGER_OF_SEALED = (
-    "a ledger knows records, and a sealed catalogue has none; as it is fixed, many answers tell no"
-    " more than all of it. Leave the ledger out, or protect where the rows are"
-)
-_UNKNOWN_TABLE = (
-    "nobody of this table is known to the ledger, which knows other people. If it is another table,"
-    " give it a ledger of its own. If it is the same, its values are written in another way, and"
-    " what was released before is not found: run cfk ledger status --train"
-)
 
 
 def _check_search(change_cost: object, rounding: object) -> None:

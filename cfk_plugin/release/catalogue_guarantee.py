@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import compress
 
 import numpy as np
-import pandas as pd
 
-from cfk_plugin.data.constraints import Constraints, DistinctParts
+from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.decision import Labels, Mask
 from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.eligibility import EligibilityClasses
@@ -25,12 +24,10 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.data.sealing import BundleContent, SealedRegion
 from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes, TrainingLabels
 from cfk_plugin.errors import ExactValuesWarning, HostOnly
-from cfk_plugin.protection.answers.candidates import EXPLAINER_START
 from cfk_plugin.protection.answers.request import CatalogueRequest, ExplainerStart
 from cfk_plugin.protection.answers.search import CatalogueAnswers, find_answers, nearest
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import PEOPLE, catalogue_to_arrays
-from cfk_plugin.records.rule import Handles
 from cfk_plugin.release.call import (
     Call,
     Candidates,
@@ -40,8 +37,7 @@ from cfk_plugin.release.call import (
     rows_of,
     start_of,
 )
-from cfk_plugin.release.editions import CatalogueEditions
-from cfk_plugin.release.guarantee import FitRules, ReciprocalGuarantee, SealedContent, Sources
+from cfk_plugin.release.guarantee import FitRules, ReciprocalGuarantee, SealedContent
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
 from cfk_plugin.release.verdicts import Certified, Verdict
 from cfk_plugin.release.verification import Verifier
@@ -80,11 +76,9 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         rows: TrainingLabels,
         eligibility: EligibilityClasses,
         catalogue: Catalogue,
-        editions: CatalogueEditions | None = None,
     ) -> None:
         super().__init__(policy, rows, eligibility, catalogue.partition)
         self._catalogue = catalogue
-        self._editions = editions  # the catalogues that a ledger has on record
 
     @property
     def catalogue(self) -> Catalogue:
@@ -349,55 +343,6 @@ class CatalogueGuarantee(ReciprocalGuarantee):
                 combined[i] = Withheld(explanation.query, "no_other_answer")
         return combined
 
-    def sources(self, candidates: Candidates) -> Sources:
-        """Return the records whose private values answers began with; see `sources_of`."""
-        if candidates.origin is None:
-            return super().sources(candidates)
-        return sources_of(self.catalogue, candidates.origin)
-
-    def untrue(self, regions: Sequence[Region], candidates: Candidates) -> set[int]:
-        """Return the candidates whose answer would be untrue for their person with other regions.
-
-        ``regions[i]`` is to be released for candidate i in place of its entry's. The answer is true
-        if the model gives the outcome at the permitted point of the region nearest to the query.
-        """
-        constraints = candidates.constraints
-        if constraints is None or candidates.origin is None:
-            return set()
-        own_regions = self.partition.regions
-        groups = self.catalogue.group[candidates.origin.entries].tolist()
-        changed_candidates = [
-            i for i, group in enumerate(groups) if regions[i] != own_regions[group]
-        ]
-        if not changed_candidates:
-            return set()
-        rows = np.array(changed_candidates, dtype=np.int64)
-        columns = {}
-        for name in self.population.schema.quasi_identifiers:
-            domain = self.population.domains[name]
-            parts = DistinctParts.build(domain, [regions[i][name] for i in changed_candidates])
-            codes, numbers = constraints.take(rows).nearest(
-                name, parts, np.arange(len(rows)), parts.of
-            )
-            columns[name] = domain.column(codes, numbers)
-        labels = self.rows.ask(candidates.points.frame.take(rows).assign(**columns))
-        return set(rows[~candidates.outcome_test(labels, rows)].tolist())
-
-    def newcomers(self) -> Handles | None:
-        """Return the people who were in no published table, where entries have exact values."""
-        if self._editions is None or not self._has_values_of_people:
-            return None
-        return self._editions.newcomers()
-
-    def record_publication(self) -> None:
-        """Put today's table on record, where entries have exact values of its people."""
-        if self._editions is not None and self._has_values_of_people:
-            self._editions.record_table()
-
-    @property
-    def _has_values_of_people(self) -> bool:
-        return self.policy.private_values != "shared"
-
     # --- what is said of explanations -------------------------------------------------------------
 
     def with_answer_facts(
@@ -483,52 +428,6 @@ class SealedCatalogueGuarantee(CatalogueGuarantee):
 
 def _already_desired(position: Rows) -> dict[int, str]:
     return dict.fromkeys(position.tolist(), ALREADY_DESIRED)
-
-
-def sources_of(catalogue: Catalogue, origin: CatalogueOrigin) -> Sources:
-    """Return the records whose private values m answers began with.
-
-    These are the training rows of entries, or counterfactuals that kept their own values. Values
-    that an entry of the answer's own group has are that entry's, wherever they were taken from.
-    """
-    is_of_record = not catalogue.is_shared
-    entries = origin.entries
-    values_entry = entries if origin.values_entry is None else origin.values_entry
-    source = _entries_with_values(catalogue, entries, values_entry)
-    population = catalogue.partition.population
-    rows = population.rows(catalogue.rows[source])[list(population.schema.features)]
-    start = origin.explainer_start
-    if start is None:
-        return Sources(rows, np.full(len(entries), is_of_record))
-    is_from_explainer = values_entry == EXPLAINER_START
-    # The counterfactual is itself the entry, and its group releases it.
-    is_in_group = start.groups == catalogue.group[entries]
-    is_entry = is_in_group & (catalogue.entry_of(start.counterfactuals, start.groups) == source)
-    keeps_values = is_from_explainer | is_entry
-    frame = start.counterfactuals.frame
-    columns = {
-        name: np.where(keeps_values, frame[name].astype(object), rows[name].astype(object))
-        for name in rows
-    }
-    return Sources(pd.DataFrame(columns, dtype=object), is_from_explainer | is_of_record)
-
-
-def _entries_with_values(catalogue: Catalogue, entries: Rows, values_entry: Rows) -> Rows:
-    """Return the entry of each answer's group with the values it began with, or the answer's entry.
-
-    All have shape (m,). Numbers in `values_entry` that are no entry's stand for other values.
-    """
-    source = entries.copy()
-    positions = np.flatnonzero((values_entry >= 0) & (values_entry < len(catalogue)))
-    # (n_positions, 1 + n_private): group, and what is released of the private values
-    keys = np.column_stack(
-        [catalogue.group[entries[positions]], catalogue.released_codes[values_entry[positions]]]
-    )
-    source[positions] = [
-        catalogue.entry_of_release.get(key.tobytes(), entry)
-        for key, entry in zip(keys, source[positions], strict=True)
-    ]
-    return source
 
 
 def candidates_of_entries(

@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.domain import Codes, Domain, Rows
 from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.outcome import ALREADY_DESIRED
@@ -40,7 +38,6 @@ from cfk_plugin.protection.partition.partition import (
     ReciprocalProtector,
     partition_to_arrays,
 )
-from cfk_plugin.records.rule import Handles
 from cfk_plugin.release.call import Call, Candidates, DesiredCounterfactuals, Selection, rows_of
 from cfk_plugin.release.protector_choice import choose_protector
 from cfk_plugin.release.results import Explanation
@@ -59,15 +56,6 @@ _WEAK = (
     ' the model, may be left with fewer. guarantee="reciprocal" holds against rerunning,'
     ' "catalogue" against both'
 )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Sources(HostOnly):
-    """The records whose private values n candidates release, as a ledger knows them."""
-
-    rows: pd.DataFrame  # n rows of all features
-    # Shape (n,); False where the values belong to no record, as shared values of a catalogue do.
-    is_record: Mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +86,6 @@ class Guarantee(HostOnly, ABC):
     Attributes
     ----------
     fit_rules : FitRules
-    keeps_released_regions : bool
-        Whether a record keeps the region that it was first released with when policy or data
-        change. If not, it may get another one.
     asks_for_more_people : bool
         Whether a region is proposed again, for twice as many people, where those inside are too
         similar in their sensitive attributes.
@@ -111,7 +96,6 @@ class Guarantee(HostOnly, ABC):
     """
 
     fit_rules: ClassVar[FitRules] = FitRules()
-    keeps_released_regions: ClassVar[bool] = True
     asks_for_more_people: ClassVar[bool] = False
     reruns_for_k_effective: ClassVar[bool] = False
     knows_group_of_counterfactuals: ClassVar[bool] = True
@@ -258,21 +242,6 @@ class Guarantee(HostOnly, ABC):
         """Withhold explanations that must not stand beside others of the same query."""
         return list(explanations)
 
-    def sources(self, candidates: Candidates) -> Sources:
-        """Return the records whose private values candidates release: the points' own."""
-        return Sources(candidates.points.frame, np.ones(len(candidates), dtype=bool))
-
-    def untrue(self, regions: Sequence[Region], candidates: Candidates) -> set[int]:
-        """Return candidates for whose person a region on record would make the answer untrue."""
-        return set()
-
-    def newcomers(self) -> Handles | None:
-        """Return the people who were in no table that was published; None if nothing was."""
-        return None
-
-    def record_publication(self) -> None:
-        """Put today's table on record, before it is published."""
-
     # --- what is said of explanations -------------------------------------------------------------
 
     def with_answer_facts(
@@ -330,7 +299,6 @@ class LookupGuarantee(Guarantee):
     """
 
     fit_rules = FitRules(may_choose_method=True, counts_rows_per_call=True)
-    keeps_released_regions = False
     asks_for_more_people = True
     reruns_for_k_effective = True
 

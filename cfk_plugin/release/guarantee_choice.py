@@ -26,9 +26,7 @@ from cfk_plugin.protection.partition.microaggregation import Effort, coarser, pa
 from cfk_plugin.protection.partition.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition.partition import Partition, partition_from_arrays
 from cfk_plugin.release.catalogue_guarantee import CatalogueGuarantee, SealedCatalogueGuarantee
-from cfk_plugin.release.editions import CatalogueEditions, outcomes_of
 from cfk_plugin.release.guarantee import Guarantee, LookupGuarantee, ReciprocalGuarantee
-from cfk_plugin.release.person_handles import PersonHandles
 
 _log = logging.getLogger("cfk_plugin")
 _NOTHING = 'the bundle has nothing for guarantee="{}"; seal a fitted KAnonymizer'
@@ -48,13 +46,11 @@ def make_guarantee(
     goal: DesiredOutcome,
     rows: TrainingLabels,
     effort: Effort,
-    people: PersonHandles | None,
 ) -> Guarantee:
     """Divide people into groups and find answers, where the policy's guarantee has these.
 
-    `people` are those of the population as a ledger knows them, if there is a ledger. The margin
-    that outcomes must have is lowered in ``rows.requirement`` where the policy leaves it open and
-    no group has it.
+    The margin that outcomes must have is lowered in ``rows.requirement`` where the policy leaves it
+    open and no group has it.
 
     Raises
     ------
@@ -78,16 +74,10 @@ def make_guarantee(
         partition = _divide_people(policy, goal, rows, eligibility, effort)
     if policy.guarantee == "reciprocal":
         return ReciprocalGuarantee(policy, rows, eligibility, partition)
-    editions = None
-    if people is not None:
-        editions = CatalogueEditions(people.ledger, people, policy, goal)
     with doing("finding answers for the catalogue"):
-        if editions is not None and policy.private_values == "shared":
-            catalogue = editions.build_catalogue(partition, rows, outcomes_of(eligibility))
-        else:
-            catalogue = Catalogue.build(partition, policy, goal, rows)
+        catalogue = Catalogue.build(partition, policy, goal, rows)
         _log_wide_regions(catalogue, policy)
-        return CatalogueGuarantee(policy, rows, eligibility, catalogue, editions)
+        return CatalogueGuarantee(policy, rows, eligibility, catalogue)
 
 
 def _divide_people(

@@ -3,8 +3,8 @@
 1. The call: counterfactuals, or queries, are encoded (`Pipeline.release`, `Pipeline.answer`).
 2. Candidates: the guarantee selects what may be released for the valid rows of the call
    (`Guarantee.candidates`, `Guarantee.answers`).
-3. Decision: a protector proposes a region for each candidate, the verifier recounts it, and a
-   ledger, if there is one, records it before it is released (`Pipeline.decide`).
+3. Decision: a protector proposes a region for each candidate, and the verifier recounts it
+   (`Pipeline.protect`).
 4. Actionability: what the person cannot change is withheld.
 5. Effective k: a rerun tells how many people are left, where that is not known beforehand.
 6. Explanations: what remains is presented, and the guarantee withholds explanations of one query
@@ -35,7 +35,7 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
-from cfk_plugin.errors import CFKError, HostOnly, LedgerError, ModelError, PluginError, quiet
+from cfk_plugin.errors import CFKError, HostOnly, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector
 from cfk_plugin.plugins import PluginManager, worst
 from cfk_plugin.protection.answers.request import SearchOptions
@@ -44,17 +44,14 @@ from cfk_plugin.release.catalogue_guarantee import candidates_of_entries
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.effective_k import with_k_effective
 from cfk_plugin.release.guarantee import Guarantee
-from cfk_plugin.release.ledger_guard import LedgerGuard
-from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.proposals import Proposer
 from cfk_plugin.release.query_outcomes import ReadableQueries, with_unknown_category
 from cfk_plugin.release.results import Explanation, Withheld
-from cfk_plugin.release.verdicts import Verdict, explanations_of, refused
+from cfk_plugin.release.verdicts import Verdict, explanations_of
 from cfk_plugin.release.verification import Verifier
 
 if TYPE_CHECKING:
     from cfk_plugin.protection.catalogue.catalogue import Catalogue
-    from cfk_plugin.records.ledger import Ledger
 
 _log = logging.getLogger("cfk_plugin")
 _AT_ONCE = 256  # entries of a catalogue that are verified at once
@@ -76,8 +73,6 @@ class Pipeline(HostOnly):
     detector: Detector
     verifier: Verifier
     search: SearchOptions  # how a catalogue's answers are chosen
-    ledger: Ledger | None = None
-    people: PersonHandles | None = None  # as the ledger knows them
     measures_k_effective: bool = False  # whether the protection is rerun for everyone in a region
     seed: int = 0
     # whether the explainer's adapter declares that no answer depends on a single row, so that
@@ -174,10 +169,8 @@ class Pipeline(HostOnly):
     def catalogue_entries(self, catalogue: Catalogue, which: Rows) -> Iterator[Explanation]:
         """Decide about entries of the catalogue, to publish them; yield an explanation for each.
 
-        Each entry goes through steps 3 to 6 as the answer to a query does: it is recounted and, if
-        there is a ledger, recorded there before it is yielded. Entries are decided in blocks, when
-        the first of a block is asked for: whoever stops early leaves entries on record that nobody
-        has seen.
+        Each entry goes through steps 3 to 6 as the answer to a query does. Entries are decided in
+        blocks, when the first of a block is asked for.
 
         Parameters
         ----------
@@ -193,9 +186,8 @@ class Pipeline(HostOnly):
         Raises
         ------
         CFKError
-            If a step fails, other than the ledger, whose failure withholds the entries. Nothing of
-            the block, or of later ones, is yielded. What was yielded before is not the whole
-            catalogue, so do not publish it.
+            If a step fails. Nothing of the block, or of later ones, is yielded. What was yielded
+            before is not the whole catalogue, so do not publish it.
         """
         for start in range(0, len(which), _AT_ONCE):
             with failing_closed():
@@ -228,37 +220,12 @@ class Pipeline(HostOnly):
 
     def _explain(self, candidates: Candidates) -> list[Explanation]:
         """Return one explanation per candidate: steps 3 to 6."""
-        verdicts = self.decide(candidates)
+        verdicts = self.protect(candidates)
         verdicts = self._without_excluded_changes(candidates, verdicts)
         verdicts = self._with_k_effective(candidates, verdicts)
         verdicts = self.guarantee.with_answer_facts(candidates, verdicts)
         explanations = self._present(candidates, verdicts)
         return self.guarantee.combine(explanations, candidates.query)
-
-    def decide(self, candidates: Candidates) -> list[Verdict]:
-        """Return a verdict per candidate. If there is a ledger, each release is recorded first.
-
-        If the ledger fails, nothing is released.
-        """
-        if self.ledger is None or self.people is None:
-            return self.protect(candidates)
-        guard = LedgerGuard(
-            ledger=self.ledger,
-            people=self.people,
-            population=self.population,
-            policy=self.policy,
-            guarantee=self.guarantee,
-            verifier=self.verifier,
-            method=self.method,
-            protect=self.protect,
-            candidates=candidates,
-        )
-        try:
-            with self.ledger.one_request():
-                return guard.decide()
-        except LedgerError as error:
-            _log.warning("explanations withheld: %s", error)
-        return [refused("ledger_failed")] * len(candidates)
 
     def protect(self, candidates: Candidates) -> list[Verdict]:
         """Return a certified region per candidate, or a refusal; see `Proposer.protect`."""
@@ -267,12 +234,7 @@ class Pipeline(HostOnly):
     def _without_excluded_changes(
         self, candidates: Candidates, verdicts: list[Verdict]
     ) -> list[Verdict]:
-        """Withhold what asks for an excluded change, or for more changes than are permitted.
-
-        The ledger is asked before this step. A refusal because of an excluded change reveals where
-        the region lies: a person who asks again with other limits narrows it down. So a region that
-        is refused here must be on record, too.
-        """
+        """Withhold what asks for an excluded change, or for more changes than are permitted."""
         constraints = candidates.constraints
         if constraints is None:
             return verdicts

@@ -228,16 +228,9 @@ def too_few_people(region: CheckedRegion) -> Iterator[Finding]:
 
 
 def other_number_of_people(region: CheckedRegion) -> Iterator[Finding]:
-    """Yield that the certificate counts other people, or fewer as a ledger may have it."""
+    """Yield that the certificate counts other people."""
     certified = region.certificate["k"]
-    if region.required_k <= certified < region.n_people:
-        yield Finding(
-            region.where,
-            f"{region.n_people} people, and the certificate counts fewer: if a ledger was kept,"
-            " those who are left of an earlier release",
-            fails=False,
-        )
-    elif certified != region.n_people:
+    if certified != region.n_people:
         yield Finding(
             region.where,
             f"{region.n_people} people, and the certificate says something else",

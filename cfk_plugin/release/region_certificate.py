@@ -31,8 +31,7 @@ class Certificate:
     Attributes
     ----------
     k : int
-        Distinct people of the population inside the region. For a region that a ledger has on
-        record, only those of them who were inside when it was released before.
+        Distinct people of the population inside the region.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness, pureness_low, pureness_high : float
@@ -116,10 +115,7 @@ class RegionRecount(HostOnly):
         private values (the counterfactual's own, for values that are binned or withheld). An
         adversary with the model cannot exclude them.
     k_effective : int, optional
-        People whom the algorithm maps to the same region; None if it was not computed. For a region
-        that a ledger has on record, the people of its group who are left.
-    k_intersection : int, optional
-        People left after all releases that a ledger has on record for the same record.
+        People whom the algorithm maps to the same region; None if it was not computed.
     k_private, private_matches : int, optional
         Rows in the region, and anywhere, that fit the released private values; None if there are no
         rows.
@@ -151,9 +147,6 @@ class RegionRecount(HostOnly):
     unchanged : tuple of str
         Private attributes that have the query's own value in the answer. The receiver knows both,
         and learns nothing from it. Empty if the query is not known.
-    ledger : str, optional
-        The decision of a ledger: ``new``, ``again`` or ``earlier``, or ``no_record`` if the private
-        values belong to no person.
     """
 
     k: int
@@ -161,7 +154,6 @@ class RegionRecount(HostOnly):
     k_consistent: int
     k_effective: int | None = None
     # Of this release, not of the region: recounts of repeated releases are equal.
-    k_intersection: int | None = field(default=None, compare=False)
     k_private: int | None
     private_matches: int | None
     l: int | None = None  # noqa: E741 - its name in the literature
@@ -175,7 +167,6 @@ class RegionRecount(HostOnly):
     withheld: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
-    ledger: str | None = field(default=None, compare=False)
 
     _refusal = (
         InputError,
@@ -187,16 +178,8 @@ class RegionRecount(HostOnly):
 
     @property
     def k_worst(self) -> int:
-        """The smallest count among `k`, `k_desired`, `k_consistent`, `k_effective` and
-        `k_intersection`, as far as they are known.
-        """
-        counts = (
-            self.k,
-            self.k_desired,
-            self.k_consistent,
-            self.k_effective,
-            self.k_intersection,
-        )
+        """The smallest of the known counts `k`, `k_desired`, `k_consistent` and `k_effective`."""
+        counts = (self.k, self.k_desired, self.k_consistent, self.k_effective)
         return min(count for count in counts if count is not None)
 
     def __repr__(self) -> str:
@@ -237,8 +220,6 @@ AUDIT_FIGURES = (
     "disclosure",
     "journalist_risk",
     "majority",
-    "ledger",
-    "k_intersection",
 )
 """Figures of a recount that a run logs for the data holder only."""
 

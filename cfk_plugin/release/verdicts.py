@@ -1,7 +1,7 @@
 """Verdicts: what was decided about each counterfactual, and the explanations made from them.
 
-A verdict is `Certified` or `Withheld`. `cfk_plugin.release.verification` makes verdicts. The ledger
-and `cfk_plugin.release.actionability` may still withhold what it certified, never the reverse.
+A verdict is `Certified` or `Withheld`. `cfk_plugin.release.verification` makes verdicts.
+`cfk_plugin.release.actionability` may still withhold what it certified, never the reverse.
 """
 
 from __future__ import annotations

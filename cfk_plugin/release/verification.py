@@ -26,8 +26,8 @@ protector's claim that no better region exists is repeated in the certificate, n
 
 **What is not protected.** No rule withholds exact private values that single a person out; the
 recount only says how many rows have them (`k_private`). Nor does verification stop an attack that
-`PrivacyPolicy.not_stopped` names. It looks at one release at a time: what several releases disclose
-together is the ledger's concern.
+`PrivacyPolicy.not_stopped` names. It looks at one release at a time, and not at what several
+releases disclose together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -70,17 +69,6 @@ from cfk_plugin.release.results import Certificate, RegionRecount, Withheld
 from cfk_plugin.release.verdicts import Certified, Verdict, refused
 
 # --- The people of a region -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RemainingRows(HostOnly):
-    """The rows that still count of a region that a ledger has on record.
-
-    They belong to the people who counted whenever the region was released, and still do.
-    """
-
-    inside: Rows  # rows inside the region
-    mapped: Rows  # rows of people who got the region; with a lookup guarantee all those inside
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -513,7 +501,6 @@ class Verifier(HostOnly):
         numbers: Numbers,
         combination_outcomes: CombinationOutcomes,
         method: str,
-        remaining: Mapping[int, RemainingRows] = MappingProxyType({}),
     ) -> list[Verdict]:
         """Certify or refuse one region per counterfactual.
 
@@ -523,18 +510,16 @@ class Verifier(HostOnly):
         codes, numbers : the counterfactuals, each of shape (n, n_features)
         combination_outcomes : asks the model about combinations and rows
         method : name of the protector, for the certificate
-        remaining : rows that still count, by position, of regions that are on record
         """
         verdicts: dict[int, Verdict] = {}
         groups: list[RegionGroup] = []
-        for positions in self._positions_with_equal_questions(proposals, remaining):
+        for positions in self._positions_with_equal_questions(proposals):
             first = positions[0]
             group = self._recounted_group(
                 proposals[first].region,
                 np.array(positions),
                 codes[first],
                 numbers[first],
-                remaining.get(first),
             )
             if isinstance(group, Withheld):
                 verdicts.update(dict.fromkeys(positions, group))
@@ -562,9 +547,7 @@ class Verifier(HostOnly):
 
     # 1. Recount
 
-    def _positions_with_equal_questions(
-        self, proposals: Sequence[Proposal], remaining: Mapping[int, RemainingRows]
-    ) -> list[list[int]]:
+    def _positions_with_equal_questions(self, proposals: Sequence[Proposal]) -> list[list[int]]:
         """Return the positions of the batch, together where one recount serves several.
 
         That is so if a group's region alone decides what is counted and asked.
@@ -572,10 +555,9 @@ class Verifier(HostOnly):
         region_decides = self._private.is_exact and self.has_groups
         if not region_decides:
             return [[i] for i in range(len(proposals))]
-        positions: dict[tuple[int, int], list[int]] = {}
+        positions: dict[int, list[int]] = {}
         for i, proposal in enumerate(proposals):
-            key = id(proposal.region), id(remaining.get(i))
-            positions.setdefault(key, []).append(i)
+            positions.setdefault(id(proposal.region), []).append(i)
         return [*positions.values()]
 
     def _recounted_group(
@@ -584,7 +566,6 @@ class Verifier(HostOnly):
         positions: Rows,
         codes: Codes,
         numbers: Numbers,
-        remaining: RemainingRows | None,
     ) -> RegionGroup | Withheld:
         """Recount a region for the counterfactuals at some positions.
 
@@ -597,10 +578,7 @@ class Verifier(HostOnly):
             return refused("verification_failed")
         if not self.has_groups and not self._holds(region, codes, numbers):
             return refused("verification_failed")
-        if remaining is None:
-            recount = self._recounted(region)
-        else:
-            recount = self._recount(region, remaining)
+        recount = self._recounted(region)
         if isinstance(recount, Withheld):
             return recount
         private = PrivatePart()
@@ -627,18 +605,16 @@ class Verifier(HostOnly):
         )
 
     def _recounted(self, region: Region) -> RecountedRegion | Withheld:
-        """Return the recount of a region for everyone who counts, which is remembered."""
+        """Return the recount of a region, which is remembered."""
         recount = self._remembered.get(region)
         if recount is None:
-            recount = self._recount(region, remaining=None)
+            recount = self._recount(region)
             self._remembered.add(region, recount)
         return recount
 
-    def _recount(
-        self, region: Region, remaining: RemainingRows | None
-    ) -> RecountedRegion | Withheld:
+    def _recount(self, region: Region) -> RecountedRegion | Withheld:
         """Recount a region in the population, and return what to ask the model, or why not to."""
-        people = self.people_of(region, remaining)
+        people = self.people_of(region)
         if people is None:
             return refused("verification_failed")
         counted = CountedRegion(region, people, self._population, is_of_group=self.has_groups)
@@ -649,21 +625,18 @@ class Verifier(HostOnly):
         grid = Grid.of(region, self._population, no_new_values)
         return RecountedRegion(counted=counted, questions=self._questions(grid))
 
-    def people_of(self, region: Region, remaining: RemainingRows | None) -> People | None:
+    def people_of(self, region: Region) -> People | None:
         """Return the people who count for a region; None for a region that nothing is known of.
 
         They are, in this order:
 
         *sealed*: those who were counted when a catalogue was sealed without rows;
-        *remaining*: if a ledger has the region on record, those who are left of its people;
         *mapped*: if a partition says who gets the region, these, and they must be inside;
         otherwise everyone inside.
         """
         if self._sealed is not None:
             sealed = self._sealed(region)
             return None if sealed is None else SealedPeople(sealed)
-        if remaining is not None:
-            return PeopleInRows(self._population, remaining.inside, remaining.mapped)
         inside = self._population.members(region)
         if self._mapped_rows is not None:
             return PeopleInRows(self._population, inside, self._mapped_rows(region))
@@ -891,8 +864,6 @@ class Verifier(HostOnly):
             binned=group.private.binned,
             withheld=group.private.withheld,
         )
-
-    # After the ledger
 
     @property
     def actionability(self) -> Actionability:

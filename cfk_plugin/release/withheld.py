@@ -25,14 +25,11 @@ class WithholdingReason:
         What an operator can do about it.
     person_text_key : str
         The text that the person reads, by its name in the files of the languages.
-    is_by_ledger : bool
-        Whether a ledger that works refused the release.
     """
 
     meaning: str
     remedy: str
     person_text_key: str
-    is_by_ledger: bool = False
 
 
 REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
@@ -115,37 +112,6 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
         "verification_failed": WithholdingReason(
             meaning="the independent recount does not meet the policy",
             remedy="report it to the protector's author: this is a defect",
-            person_text_key="technical",
-        ),
-        "intersection": WithholdingReason(
-            meaning=(
-                "with what was released before for this record, fewer than k people would be left"
-            ),
-            remedy="keep policy, population and model as they were",
-            person_text_key="privacy",
-            is_by_ledger=True,
-        ),
-        "too_few_remain": WithholdingReason(
-            meaning=(
-                "of the people who shared what was released before for this record, fewer than k"
-                " remain"
-            ),
-            remedy="nothing can be done: they left, or another k is asked for",
-            person_text_key="privacy",
-            is_by_ledger=True,
-        ),
-        "too_few_new": WithholdingReason(
-            meaning=(
-                "it would be new since a catalogue was published, and fewer than k people of its"
-                " group are"
-            ),
-            remedy="publish again when more people have joined, or use shared values",
-            person_text_key="privacy",
-            is_by_ledger=True,
-        ),
-        "ledger_failed": WithholdingReason(
-            meaning="the ledger of releases failed",
-            remedy="look into the log `cfk_plugin`, and run `cfk ledger verify`",
             person_text_key="technical",
         ),
         "not_recorded": WithholdingReason(
@@ -301,5 +267,4 @@ class Withheld:
 
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released explanation takes
         """Return the figures that a run logs for the data holder only."""
-        ledger = "refused" if REASONS[self.reason].is_by_ledger else None
-        return {"refused_k": self.refused_k, "ledger": ledger}
+        return {"refused_k": self.refused_k}

@@ -47,7 +47,7 @@ from cfk_plugin.hookspecs import (
     Progress,
     depends_on_rows,
 )
-from cfk_plugin.records.logger import Track, may_observe, observe
+from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations, Request
 from cfk_plugin.release.results import Explanation, Withheld
@@ -319,10 +319,6 @@ class AskedExplainer(WrappedExplainer):
         self._check(batch, queries)
         goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
         numbers = batch.query.tolist()
-        if self.anonymizer.ledger is not None and not may_observe(len(numbers), self.track):
-            # Nothing is released, so the ledger does not record it either.
-            not_recorded: list[Explanation] = [Withheld(query, "not_recorded") for query in numbers]
-            return self._wrap(not_recorded, None, request)
         explanations: list[Explanation] = [Withheld(query, "none_found") for query in numbers]
         findings: list[NativeStatus | None] = [None] * len(numbers)
         if len(batch.frame):

@@ -16,10 +16,10 @@ _NAMES: dict[Unit, str] = {
         " at_risk_020 flips true_rate still_true cm optimal_rate"
     ),
     "count": (
-        "asked released exact generalised prototypes withheld untracked ledger_again"
-        " ledger_refused native_leak k_min k_worst_min k_p05 k_median k_desired_min"
+        "asked released exact generalised prototypes withheld untracked"
+        " native_leak k_min k_worst_min k_p05 k_median k_desired_min"
         " k_desired_median k_consistent_min k_effective_min k_private_min private_matches_min"
-        " k_intersection_min k_intersection refused_k verification cdm l_min l_diversity records"
+        " refused_k verification cdm l_min l_diversity records"
         " human_inputs schema_declared"
     ),
     "seconds": "latency_p50 latency_p95 latency_p99",

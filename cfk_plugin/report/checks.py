@@ -155,20 +155,6 @@ def _left(column: str, case: JudgedCase, _: float | None) -> Judgment:
     return Judgment("pass", case.figure(name)) if case.pooled.complete(column) else _unknown(case)
 
 
-def _k_intersection(case: JudgedCase, _: float | None) -> Judgment:
-    if len(below := case.pooled.below("k_intersection")):
-        return Judgment(
-            "fail", Amount(value=int(below["k_intersection"].min())), case.pooled.evidence(below)
-        )
-    if not case.pooled.has_ledger:
-        return Judgment("review", why="no_ledger")
-    if not case.pooled.complete("k_intersection"):
-        return _unknown(case)
-    if case.inputs.answers.get("recipients_pool") not in ("yes", "no"):
-        return Judgment("review", case.figure("k_intersection_min"), why="pool_unknown")
-    return Judgment("pass", case.figure("k_intersection_min"))
-
-
 def _native_leak(case: JudgedCase, _: float | None) -> Judgment:
     """Look for regions of a single combination of quasi-identifiers that too few people have."""
     if not (case.pooled.complete("ncp") and case.pooled.complete("k")):
@@ -646,7 +632,6 @@ _OF_REGIONS = (
     CheckRule("k_desired_min", 5, _asked_k, partial(_left, "k_desired")),
     CheckRule("k_effective_min", 5, _asked_k, partial(_left, "k_effective")),
     CheckRule("k_consistent_min", 5, _asked_k, partial(_left, "k_consistent")),
-    CheckRule("k_intersection", 6, _asked_k, _k_intersection),
     CheckRule("native_leak", 5, _zero("invariant of the product"), _native_leak),
     CheckRule("l_diversity", 5, _set("", "l"), partial(_keeps, "l_min", 1)),
     CheckRule("t_closeness", 5, _set("", "t", min), partial(_keeps, "t_max", -1)),

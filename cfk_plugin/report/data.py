@@ -88,7 +88,7 @@ class CheckResult:
 
     `measured` is compared with `threshold`, which comes from `source`; the evidence is in
     `section`. `text` says what was found and what would change it. `step` is the id of the next
-    step, such as ``audit`` or ``ledger``; it is empty if the check passes, or if only a judgement
+    step, such as ``audit``; it is empty if the check passes, or if only a judgement
     settles it. `evidence` are run ids, or ``run/step`` of single explanations.
     """
 
@@ -320,7 +320,6 @@ class Environment(TypedDict):
     packages: dict[str, str]
     plugins: tuple[str, ...]
     python: str | None
-    ledger: str | None
     model: str | None
 
 

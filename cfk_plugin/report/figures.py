@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cfk_plugin.report.runs import Audited, Evidence, Pooled
 
 
-POPULATION, RELEASES, RISK, COMPOSITION, VALIDITY, UTILITY, DP = 2, 4, 5, 6, 7, 8, 11
+POPULATION, RELEASES, RISK, VALIDITY, UTILITY, DP = 2, 4, 5, 7, 8, 11
 """Numbers of the sections that figures are in."""
 
 _BOOTSTRAP = "mean; percentile bootstrap over explanations, 95 %"
@@ -56,7 +56,6 @@ def figures(evidence: Evidence, pooled: Pooled) -> dict[str, Metric]:
         found += [
             *_of_risk(pooled),
             *_of_disclosure(pooled),
-            *_of_composition(pooled),
             *_of_utility(evidence, pooled),
         ]
     if len(pooled.prototypes):
@@ -187,19 +186,6 @@ def _of_disclosure(pooled: Pooled) -> Iterator[Metric]:
         value=int(refused.min()) if len(refused) else None,
         n=len(refused),
     )
-
-
-def _of_composition(pooled: Pooled) -> Iterator[Metric]:
-    outcomes = pooled.of_all("ledger")
-    refused = (
-        int((pooled.withheld["reason"] == "intersection").sum()) if len(pooled.withheld) else 0
-    )
-    again = int(outcomes.isin(["again", "earlier"]).sum())
-    yield _least(
-        "k_intersection_min", pooled, "k_intersection", COMPOSITION, "counted by the ledger"
-    )
-    for name, count in {"ledger_again": again, "ledger_refused": refused}.items():
-        yield _figure(name, COMPOSITION, value=count if len(outcomes) else None)
 
 
 def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:

@@ -179,13 +179,6 @@ class Pooled:
         few = (self.regions[column] < self.regions["asked_k"]).fillna(False)
         return self.regions[np.asarray(few, dtype=np.bool_)]
 
-    @property
-    def has_ledger(self) -> bool:
-        """Whether every run with regions kept a ledger."""
-        if "ledger" not in self.regions or not len(self.regions):
-            return False
-        return bool((self.regions.groupby("run", observed=True)["ledger"].count() > 0).all())
-
 
 # --- results of audits in the runs, and what each attack is compared with ---
 

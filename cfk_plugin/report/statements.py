@@ -114,7 +114,6 @@ class Circumstances:
     """What the sentences depend on; None stands for unknown."""
 
     guarantees: Collection[str]  # of the regions and prototypes in the period
-    has_ledger: bool | None  # all the time
     # private attributes of which single people's values are released as they are
     raw_private: Sequence[str] | None
     prototypes: bool  # whether any were released
@@ -137,7 +136,7 @@ def limits(case: Circumstances) -> tuple[str, ...]:
     found: list[str] = []
     if kinds:
         found += _of_knowledge(kinds, case)
-        found.append({True: "ledger", False: "no_ledger", None: "ledger_unknown"}[case.has_ledger])
+        found.append("separate_fits")
         found += ["raw_private"] if case.raw_private is None or case.raw_private else []
         found += ["shared_private"] if case.shares_values else []
         found += [
@@ -162,8 +161,6 @@ def not_covered(case: Circumstances) -> tuple[str, str, str]:
     if not kinds:
         return covers, said["general"], said["outside_prototypes"]
     weakest = kinds[0]
-    if weakest == "catalogue" and case.has_ledger:
-        weakest = "catalogue_ledger"
     none_raw = case.raw_private is not None and not case.raw_private
     values = said["membership"] if none_raw else _private(case.raw_private)
     return (
@@ -371,10 +368,9 @@ def title_of(data: ReportData, name: str) -> str:
 
 
 def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) -> Circumstances:
-    """Return what the limits depend on: guarantees, ledger, private values, what was released."""
+    """Return what the limits depend on: guarantees, private values, what was released."""
     facts = evidence.latest("population")
     roles = {attribute["name"]: attribute["role"] for attribute in facts.get("attributes", ())}
-    known = [(run.environment or {}).get("ledger") for run in pooled.runs]
     stated = [run.params["cfk.guarantee"] for run in pooled.runs if "cfk.guarantee" in run.params]
     policies = [run.policy for run in pooled.runs if run.policy is not None and "k" in run.policy]
     shares_values = bool(policies) and all(p.get("private_values") == "shared" for p in policies)
@@ -394,7 +390,6 @@ def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) ->
         starts_at_explainer = None
     return Circumstances(
         guarantees={guarantee.removeprefix("dp-") for guarantee in stated},
-        has_ledger=None if None in known or not known else all(kind != "none" for kind in known),
         raw_private=raw_private,
         prototypes=len(pooled.prototypes) > 0 or dp is not None,
         dp_covers=None if dp is None else dp["covers"],
@@ -569,6 +564,5 @@ def environment_of(evidence: Evidence) -> Environment:
         "packages": dict(found.get("packages", {})),
         "plugins": tuple(found.get("plugins") or sorted(plugins)),
         "python": found.get("python"),
-        "ledger": found.get("ledger"),
         "model": found.get("model"),
     }

@@ -64,7 +64,6 @@ class Card:
     policy: PrivacyPolicy
     desired: Any  # the outcome that is explained, as of a `DesiredOutcome`
     most: int  # queries of one request
-    ledger: bool  # whether the server needs one
 
     @property
     def tags(self) -> dict[str, str]:
@@ -111,11 +110,7 @@ class Card:
         )
 
     def _open(self) -> str:
-        points = [
-            _ATTACKS[attack]
-            for attack in self.policy.not_stopped
-            if attack in _ATTACKS and not (self.ledger and attack.startswith("intersection"))
-        ]
+        points = [_ATTACKS[attack] for attack in self.policy.not_stopped if attack in _ATTACKS]
         if private := self.population.schema.private:
             if PRIVATE_LINKAGE in self.policy.not_stopped:
                 points.append(_PRIVATE.format(_listed(private)))
@@ -151,14 +146,8 @@ class Card:
             " (t-closeness)": policy.t,
         }
         rules += [text.format(bound) for text, bound in bounds.items() if bound is not None]
-        ledger = (
-            "the server needs a ledger of releases (`CFK_LEDGER`, `CFK_LEDGER_KEY`), and does not"
-            " start without"
-            if self.ledger
-            else "no ledger of releases is kept"
-        )
         identity = f"policy SHA-256 `{policy.sha256}`, cfk-plugin {version('cfk-plugin')}"
-        return "## Rules\n\n" + "\n".join(f"* {rule}" for rule in [*rules, ledger, identity])
+        return "## Rules\n\n" + "\n".join(f"* {rule}" for rule in [*rules, identity])
 
     def _answers(self) -> str:
         return (

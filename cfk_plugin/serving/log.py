@@ -24,7 +24,7 @@ from pandas.api import types
 from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.promises import promise_of
-from cfk_plugin.errors import InputError, PolicyError
+from cfk_plugin.errors import InputError
 from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import Detector
@@ -59,7 +59,6 @@ def log_protected_model(
     name: str = "protected",
     registered_model_name: str | None = None,
     most: int = MOST,
-    ledger: bool = False,
     track: bool = False,
     requirements: Sequence[str] | None = None,
     code_paths: Sequence[str] = (),
@@ -97,9 +96,6 @@ def log_protected_model(
         Also register it.
     most : int
         Queries that one request may hold.
-    ledger : bool
-        Whether the server needs a ledger: the one that its environment names (``CFK_LEDGER``,
-        ``CFK_LEDGER_KEY``). Without it the model then cannot be loaded.
     track : bool
         Whether the server logs what it releases, in the background, to the tracking server of its
         environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for
@@ -113,8 +109,8 @@ def log_protected_model(
     input_example : DataFrame, optional
         Made-up queries, which are stored with the model. MLflow tries them once. Default: one made
         of values that the schema declares or many people share
-        (`cfk_plugin.serving.log.example_of`), if that is possible; none with a ledger or with
-        `track`, which would record the answer as a release.
+        (`cfk_plugin.serving.log.example_of`), if that is possible; none with `track`,
+        which would record the answer as a release.
 
     Raises
     ------
@@ -139,22 +135,18 @@ def log_protected_model(
         anonymizer = KAnonymizer(policy=policy).fit(
             population, model=asked, desired=desired, threshold=threshold
         )
-        if input_example is None and not (ledger or track):
+        if input_example is None and not track:
             input_example = example_of(population, anonymizer.policy_.k)
         alone = not promise_of(anonymizer.policy_.guarantee).releases_counterfactuals
         if explainer is None and not alone:
             raise InputError(
                 'there is no explainer to log; give one, or PrivacyPolicy(guarantee="catalogue")'
             )
-        if alone and ledger:
-            raise PolicyError(
-                "a ledger knows records, and a sealed catalogue has none; leave out ledger="
-            )
         things = {"model": model}
         if not alone:
             code = Path(folder) / "explainer"
             things["explainer"] = _saved_from_code(explainer, code, code_paths)
-        card = Card(population, anonymizer.policy_, anonymizer.goal_.desired, most, ledger)
+        card = Card(population, anonymizer.policy_, anonymizer.goal_.desired, most)
         artifacts = {
             name_inside: _saved(thing, Path(folder) / name_inside)
             for name_inside, thing in things.items()
@@ -162,7 +154,7 @@ def log_protected_model(
         artifacts["population"] = str(Path(folder) / "population.cfk")
         # a path tells too much
         named = model if isinstance(model, str) and model.startswith("models:/") else None
-        settings |= {"ledger": ledger, "track": track, "model": named}
+        settings |= {"track": track, "model": named}
         anonymizer.seal(artifacts["population"], settings=settings)
         # MLflow asks for an example; nobody should be led to store a person's row.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")

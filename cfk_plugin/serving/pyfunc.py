@@ -18,8 +18,7 @@ from cfk_plugin._protect import protect
 from cfk_plugin.data.model import thresholded
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import BundleError, CFKError, LedgerError, ModelError, quiet
-from cfk_plugin.records.ledger import Ledger
+from cfk_plugin.errors import BundleError, CFKError, ModelError, quiet
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.serving.handler import FAILED, RequestHandler, refusing
 from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
@@ -64,7 +63,6 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
     explainer = load_inner(artifacts[EXPLAINER]) if EXPLAINER in artifacts else None
     model = thresholded(load_inner(artifacts[MODEL]), settings.get("threshold"))
     desired = DesiredOutcome.of_json(settings["desired"]).desired
-    ledger = _ledger() if settings["ledger"] else None
     track: Any = False
     if settings["track"]:
         track = RunLogger(run_name="served", model=settings.get("model"))
@@ -76,22 +74,10 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
             policy=policy,
             model=model,
             desired=desired,
-            ledger=ledger,
             track=track,
         )
 
     return RequestHandler(population, population.policy, make, int(settings["most"]))
-
-
-def _ledger() -> Ledger:
-    """Open the ledger that the environment names; a file of this server alone would miss other
-    servers' releases.
-    """
-    if not os.environ.get("CFK_LEDGER"):
-        raise LedgerError(
-            "this model needs a ledger of releases; set CFK_LEDGER to its URL, and CFK_LEDGER_KEY"
-        )
-    return Ledger()
 
 
 def load_inner(location: str) -> Any:

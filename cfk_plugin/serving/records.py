@@ -14,7 +14,7 @@ import pandas as pd
 
 from cfk_plugin.data.region import Interval, Part, json_value
 from cfk_plugin.data.wording import Wording
-from cfk_plugin.errors import AdapterError, CFKError, LedgerError, ModelError, quiet
+from cfk_plugin.errors import AdapterError, CFKError, ModelError, quiet
 from cfk_plugin.release.results import Explanation, Withheld
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ RECORD: Mapping[str, str] = MappingProxyType(
 
 _REASONS: Mapping[type[CFKError], str] = MappingProxyType(
     {
-        LedgerError: "ledger_failed",
         ModelError: "model_failed",
         AdapterError: "explainer_failed",
     }
@@ -83,9 +82,7 @@ def record_of(
 
     An entry that cannot be written is withheld, alone.
 
-    What it writes of a region is remembered in `known`. Queries and answers were checked before, so
-    nothing that a ledger has on record as released should fail here: a ledger must never have less
-    than what left.
+    What it writes of a region is remembered in `known`.
     """
     try:
         with quiet("{}", CFKError):

@@ -34,7 +34,6 @@ from cfk_plugin.errors import (
     quiet,
     serving,
 )
-from cfk_plugin.records.ledger import Ledger
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving.records import FEATURE, RECORD, Known, reason_of, record_of
@@ -56,8 +55,6 @@ def protect_spark(
     desired: Any = None,
     keep: Sequence[str] = (),
     factuals: str | None = None,
-    ledger: str | None = None,
-    ledger_key: bytes | None = None,
     key: bytes | None = None,
 ) -> Any:
     """Protect a Spark table of counterfactual instances.
@@ -68,7 +65,7 @@ def protect_spark(
     who can read the workers' memory or disks: the model, the key and everybody's quasi-identifiers
     are there while the job runs.
 
-    Whatever fails on a worker (model, ledger, opening the file) gives withheld records with a
+    Whatever fails on a worker (model, opening the file) gives withheld records with a
     reason. Nothing is raised there, as Spark sends exceptions with their text to the driver and its
     logs. So ``on_infeasible="raise"`` withholds, too.
 
@@ -91,11 +88,6 @@ def protect_spark(
         ``"factual_"``, ``factual_age`` beside ``age``. Needed for sentences; with
         ``desired="opposite"`` but without it, the model's outcome at the counterfactual counts as
         the desired one.
-    ledger : str, optional
-        URL of the ledger that all workers share; a SQLite file only where all of them are on this
-        machine.
-    ledger_key : bytes, optional
-        Default: as `Ledger`, on each worker.
     key : bytes, optional
         The key of the population. Default: the environment variable ``CFK_KEY`` of this process. It
         travels inside the job, not in Spark's configuration, which Spark displays.
@@ -110,7 +102,7 @@ def protect_spark(
     Raises
     ------
     InputError
-        If columns are missing or clash, or the anonymizer cannot be sent: it has plugins, a ledger,
+        If columns are missing or clash, or the anonymizer cannot be sent: it has plugins,
         or a model that cannot be pickled.
     CFKError
         If the population cannot be sealed or opened, or model and outcome do not fit it; see
@@ -118,9 +110,6 @@ def protect_spark(
     """
     _require_spark(df, "transform")
     job = _job(anonymizer, model, desired, configured_key(key))
-    if ledger is not None:
-        Ledger(ledger, key=ledger_key).close()  # so that errors are raised here
-        job = replace(job, ledger=ledger, ledger_key=ledger_key)
     schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
     names = _columns(df, schema, keep, factuals)
     job = replace(job, features=len(schema.features), has_factuals=factuals is not None).numbered()
@@ -181,8 +170,6 @@ class _Job:
     bundle: bytes
     key: bytes
     fitting: bytes  # model, desired outcome and options of `KAnonymizer`, pickled
-    ledger: str | None = None
-    ledger_key: bytes | None = None
     features: int = 0
     has_factuals: bool = False
     # arguments of `explain`; None to protect counterfactuals
@@ -191,7 +178,7 @@ class _Job:
 
     def numbered(self) -> _Job:
         """Return the job with an identity, by which workers recognize what they have opened."""
-        parts = [self.bundle, self.fitting, repr(self.ledger).encode(), self.ledger_key or b""]
+        parts = [self.bundle, self.fitting]
         return replace(
             self,
             digest=hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in parts)).hexdigest(),
@@ -258,8 +245,7 @@ class _Job:
             population.require_sealed_catalogue(PolicyError(_NONE))
         policy = replace(population.policy, on_infeasible="withhold")
         model, desired, options, later = _unpickled(self.fitting)
-        book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)
-        anonymizer = KAnonymizer(policy=policy, ledger=book, **options)
+        anonymizer = KAnonymizer(policy=policy, **options)
         with warnings.catch_warnings(action="ignore"):  # the driver has been warned
             return anonymizer.fit(population, model, desired, later=later)
 
@@ -308,10 +294,6 @@ def _job(
     if not isinstance(anonymizer, KAnonymizer):
         raise InputError(
             f"anonymizer must be a fitted KAnonymizer or a path, got {type(anonymizer).__name__}"
-        )
-    if anonymizer.ledger is not None:
-        raise InputError(
-            "workers open the ledger themselves; give ledger= its URL, to an anonymizer without one"
         )
     if len(anonymizer.plugins):
         raise InputError(

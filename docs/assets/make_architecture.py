@@ -63,12 +63,6 @@ STEPS = (
         "release/verification.py",
     ),
     Step(
-        "Record",
-        "The ledger permits it, and records it before it is released.",
-        "LedgerGuard",
-        "release/ledger_guard.py",
-    ),
-    Step(
         "Hold to what can change",
         "An answer that needs an excluded change is withheld.",
         "Actionability",

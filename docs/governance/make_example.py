@@ -16,7 +16,6 @@ from pathlib import Path
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     PrivacyReport,
@@ -71,11 +70,10 @@ def make() -> PrivacyReport:
             run_name="answers",
             model="models:/progression/1",
         )
-        with Ledger(f"{folder}/ledger.db", create=True) as ledger:
-            private = protect(explainer, **settings, ledger=ledger, groups="sex")
-            run_id = logger.log(private.explain(patients.queries))
-            # every patient asks a second time
-            private.explain(patients.queries).log(run_id=run_id, tracking_uri=store)
+        private = protect(explainer, **settings, groups="sex")
+        run_id = logger.log(private.explain(patients.queries))
+        # every patient asks a second time
+        private.explain(patients.queries).log(run_id=run_id, tracking_uri=store)
         raw = explainer.explain(patients.queries)
         anonymizer = KAnonymizer(policy=POLICY).fit(population, model=patients.model, desired=LOW)
         setting = Setting(anonymizer, raw, holdout=patients.queries)

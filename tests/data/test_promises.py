@@ -36,13 +36,6 @@ def test_promises_are_ordered_from_weak_to_strong() -> None:
 
 
 @pytest.mark.parametrize("guarantee", get_args(GuaranteeName))
-def test_a_ledger_keeps_regions_where_a_record_has_one(guarantee: GuaranteeName) -> None:
-    promise = promise_of(guarantee)
-    assert promise.keeps_released_regions == KINDS[guarantee].keeps_released_regions
-    assert promise.keeps_released_regions == promise.has_fixed_regions
-
-
-@pytest.mark.parametrize("guarantee", get_args(GuaranteeName))
 def test_a_policy_without_further_settings_follows_the_promise(guarantee: GuaranteeName) -> None:
     policy = PrivacyPolicy(guarantee=guarantee)
     promise = promise_of(guarantee)

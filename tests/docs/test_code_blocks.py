@@ -77,7 +77,7 @@ SLOW = {
     "docs/how-to/answer-with-prototypes.md",
     "docs/how-to/audit-a-release.md",
     "docs/how-to/choose-a-policy.md",
-    "docs/how-to/keep-a-ledger-and-a-budget.md",
+    "docs/how-to/keep-a-budget.md",
     "docs/how-to/log-to-mlflow.md",
     "docs/how-to/protect-on-spark.md",
     "docs/how-to/serve-with-mlflow.md",

@@ -359,7 +359,7 @@ def test_what_is_spent_at_the_order_is_within_the_ceiling_and_not_below_0() -> N
 def test_a_refusal_at_the_order_says_what_the_account_takes() -> None:
     accountant = BudgetAccountant(1.0, 1e-5)
     gaussian(accountant, 0.3, 1e-6)
-    with pytest.raises(BudgetError, match=r"counts at an order.* a fit with a δ has to tell its ρ"):
+    with pytest.raises(BudgetError, match=r"counts at an order.* a fit with a δ needs its ρ"):
         accountant.spend(0.01, 1e-9, what="fit")
     with pytest.raises(BudgetError, match="nothing was spent") as caught:
         BudgetAccountant(1.0, 1e-5).spend(2.0, what="fit")

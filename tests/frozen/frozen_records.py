@@ -34,7 +34,6 @@ COUNTS = (
     "k_effective",
     "k_private",
     "private_matches",
-    "k_intersection",
     "l",
 )
 FIGURES = (
@@ -49,7 +48,7 @@ FIGURES = (
     "disclosure",
     "permitted_pureness",
 )
-CODES = ("method", "guarantee", "exact", "optimal", "majority", "binned", "ledger")
+CODES = ("method", "guarantee", "exact", "optimal", "majority", "binned")
 
 SHARED_LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy", "numba")
 """Libraries that can change a digit of any figure."""

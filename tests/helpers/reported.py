@@ -77,8 +77,6 @@ def rows(n: int = 100, policy: PrivacyPolicy = POLICY, **columns: Any) -> pd.Dat
         "disclosure": 0.2,
         "majority": True,
         "finding": "native",
-        "ledger": "new",
-        "k_intersection": 12 + place % 10,
         "seconds": 0.01,
         "group": np.where(place % 2, "women", "men"),
         "ncp.age": 0.1,
@@ -184,7 +182,6 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
         "packages": {"numpy": "2.4.6"},
         "plugins": [],
         "seed": 0,
-        "ledger": "sqlite",
     }
     experiment = client.get_experiment_by_name("tests")
     info = client.create_run(

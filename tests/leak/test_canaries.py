@@ -33,7 +33,6 @@ from cfk_plugin import (
     GeneralizedCounterfactual,
     Interval,
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     PrivacyReport,
@@ -780,7 +779,7 @@ def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
 def test_files_and_reports(
     watch: Watch, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
 ) -> None:
-    """Logged, with a ledger, groups, lies and failures; written by hand; and told in a report of
+    """Logged, with groups, lies and failures; written by hand; and told in a report of
     all that.
     """
     import mlflow
@@ -797,18 +796,14 @@ def test_files_and_reports(
         "start": "explainer",
     }
     queries = QUERIES.assign(desk=["n", "s", None, "n"])
-    with Ledger(
-        tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True
-    ) as ledger:
-        for lies in (False, True):
-            private = protect(answer, ledger=ledger, **asked)
-            if lies:
-                anonymizer = _WRAPPED[private].anonymizer
-                anonymizer.pipeline_ = replace(anonymizer.pipeline_, protector=Protecting(raw_rows))
-            for _ in range(2):
-                result = watch.run(lambda private=private: private.explain(queries))
-                run = logger.log(result)
-    (tmp_path / "ledger.db").unlink()  # it holds the regions that were released, and hashes
+    for lies in (False, True):
+        private = protect(answer, **asked)
+        if lies:
+            anonymizer = _WRAPPED[private].anonymizer
+            anonymizer.pipeline_ = replace(anonymizer.pipeline_, protector=Protecting(raw_rows))
+        for _ in range(2):
+            result = watch.run(lambda private=private: private.explain(queries))
+            run = logger.log(result)
     first = watch.results[0]
     assert len(first.released) == 3
     with mlflow.start_run() as started:
@@ -824,8 +819,6 @@ def test_files_and_reports(
     seen = {name for row in rows for name, value in row.items() if value}
     assert {
         "group",
-        "ledger",
-        "k_intersection",
         "seconds",
         "ncp.town",
         "disclosure",

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, log_protected_model
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.release.publication import catalogue_page
 from cfk_plugin.report.privacy_report import PrivacyReport
@@ -79,9 +79,9 @@ def population() -> Population:
     return Population.from_frame(TRAIN, schema, key=KEY)
 
 
-def fitted(guarantee: str = "catalogue", ledger: Ledger | None = None) -> KAnonymizer:
+def fitted(guarantee: str = "catalogue") -> KAnonymizer:
     policy = PrivacyPolicy(k=5, guarantee=guarantee)
-    return KAnonymizer(policy=policy, ledger=ledger).fit(population(), Gate(), desired=True)
+    return KAnonymizer(policy=policy).fit(population(), Gate(), desired=True)
 
 
 # --- the files ---
@@ -146,19 +146,6 @@ def spool(folder: Path) -> None:
     logger.submit(fitted().explain(QUERIES))
 
 
-def ledger_of_catalogues(folder: Path) -> None:
-    with Ledger(folder / "ledger.db", create=True) as ledger:
-        anonymizer = fitted(ledger=ledger)
-        anonymizer.explain(QUERIES)
-        anonymizer.published()
-
-
-def ledger_of_regions(folder: Path) -> None:
-    with Ledger(folder / "ledger.db", create=True) as ledger:
-        accepted = TRAIN[model(TRAIN)].head(30)
-        assert fitted("reciprocal", ledger).transform(accepted).released
-
-
 def privacy_report(folder: Path) -> None:
     report = PrivacyReport.of_runs([logged_run(folder)])
     for path in folder.iterdir():
@@ -180,8 +167,6 @@ FILES: dict[str, Callable[[Path], object]] = {
     "logged model with an explainer, reciprocal": logged_model_with_explainer,
     "MLflow run": logged_run,
     "spool": spool,
-    "ledger, private values shared": ledger_of_catalogues,
-    "ledger, reciprocal": ledger_of_regions,
     "privacy report": privacy_report,
 }
 

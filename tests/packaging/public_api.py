@@ -27,7 +27,7 @@ from cfk_plugin.audit import result as audit_result
 from cfk_plugin.cli import app
 from cfk_plugin.data import sealing, wording
 from cfk_plugin.metrics import provenance
-from cfk_plugin.records import chain, record, spool, summary, tally
+from cfk_plugin.records import record, spool, summary, tally
 from cfk_plugin.release import explanations, results
 from cfk_plugin.report import data as report_data
 
@@ -50,7 +50,6 @@ MADE_BY_OTHERS = (
 FORMATS = {
     "explanations": explanations.SCHEMA_VERSION,
     "run": record.SCHEMA_VERSION,
-    "ledger": chain.VERSION,
     "bundle": sealing.BUNDLE_VERSION,
     "report": report_data.SCHEMA_VERSION,
     "audit": audit_result.SCHEMA_VERSION,

@@ -41,11 +41,6 @@ private = protect(
 found = private.explain(table[table["pay"] <= 50].head(3))
 assert len(found.released) == 3
 """
-LEDGER = """
-from cfk_plugin import Ledger
-
-Ledger("ledger.db", key=b"a key of this test, of 32 bytes.", create=True)
-"""
 # What needs an extra, and uses the library that it brings.
 USES = {
     "dice": """
@@ -80,16 +75,6 @@ matplotlib.use("agg")
 from cfk_plugin.plots import RiskDisplay
 
 RiskDisplay.from_explanations(found).plot().figure_.savefig("risk.png")
-""",
-    "postgres": """
-from cfk_plugin import Ledger
-from cfk_plugin.errors import LedgerError
-try:
-    Ledger("postgresql://nobody@127.0.0.1:9/nothing", key=b"a key of this test, of 32 bytes.")
-except LedgerError as error:
-    assert "pip install" not in str(error), error
-else:
-    raise AssertionError("nothing listens there")
 """,
     "mlflow": """
 import mlflow
@@ -224,7 +209,7 @@ def test_an_extra_alone_brings_what_its_feature_needs(
 def test_without_extras_it_protects_and_says_which_extra_something_needs(
     environment: Environment, tmp_path: Path
 ) -> None:
-    script = SMALL + LEDGER
+    script = SMALL
     done = environment.run("-W", "error", "-c", script, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert environment.run("-m", "cfk_plugin.cli", "--help", folder=tmp_path).returncode == 0

@@ -21,7 +21,6 @@ from rich.console import Console
 from cfk_plugin import (
     Explanations,
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     Schema,
@@ -150,7 +149,6 @@ def read_polars() -> None:
 
 FEATURES: dict[str, tuple[str, str, Callable[[], object]]] = {
     "noise": ("opendp", "dp", load_opendp),
-    "a ledger on PostgreSQL": ("psycopg", "postgres", lambda: Ledger("postgresql://a@b/c")),
     "people in Spark": (
         "pyspark",
         "spark",

@@ -56,8 +56,6 @@ FULL: dict[str, Any] = {
     "disclosure": 0.5,
     "journalist_risk": 0.01,
     "ncp_parts": (0.5, 0.0),
-    "ledger": "earlier",
-    "k_intersection": 11,
 }
 
 
@@ -264,8 +262,6 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
             "majority",
             "finding",
             "refused_k",
-            "ledger",
-            "k_intersection",
             "seconds",
             "group",
         ),
@@ -289,15 +285,15 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
     }
     assert rows["refused_k"].fillna(-1).tolist() == [-1, 3, -1]
     assert rows.loc[1].drop(["step", "seconds", "refused_k", "group"]).isna().all()
-    assert rows.loc[2, ["ledger", "ncp.age", "t", "k_intersection"]].isna().all()
+    assert rows.loc[2, ["ncp.age", "t"]].isna().all()
     assert rows["group"].tolist() == ["f", "m", "missing"]
     assert run_of(run_id).data.params["cfk.groups"] == "sex"
     refused = rows_of_recount(
-        [measured(Withheld(0, "intersection"), findings=["native"]).to_record()]
+        [measured(Withheld(0, "infeasible"), findings=["native"]).to_record()]
     )
     (row,) = refused
     assert list(row) == list(rows.columns)
-    assert (row["ledger"], row["finding"]) == ("refused", "native")
+    assert row["finding"] == "native"
 
 
 def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
@@ -325,7 +321,6 @@ def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
         "python": ".".join(map(str, sys.version_info[:3])),
         "plugins": [],
         "seed": 3,
-        "ledger": "none",
         "reference_population": False,
         "generator": "dice",
         "model": "models:/credit/3",

@@ -23,11 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-import numpy as np
-import pandas as pd
 import pytest
 
-from cfk_plugin import Ledger, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import CFKError, InputError
 from cfk_plugin.records import outbox, run
 from cfk_plugin.records import spool as spools
@@ -944,42 +941,6 @@ def test_a_spool_that_is_gone_keeps_nothing_until_it_is_back(
     (tmp_path / "away").rename(spool)
     assert logger.submit(explanations())
     assert len(kept(spool)) == 2
-
-
-@pytest.mark.parametrize("missing", ["the folder", "room"])
-def test_what_did_not_leave_for_want_of_a_record_is_not_in_the_ledger_as_left(
-    spool: Path, ledger: Ledger, missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spools, "MOST_BYTES", 300_000)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({name: rng.integers(0, 40, 240) for name in ("age", "city", "salary")})
-    population = Population.from_frame(
-        frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"]), key=b"key"
-    )
-    wanted = frame[frame["salary"] > 5]
-    private = protect(
-        lambda rows: wanted.head(len(rows)).set_axis(rows.index),
-        model=lambda rows: rows["salary"] > 5,
-        desired=True,
-        population=population,
-        policy=PrivacyPolicy(guarantee="reciprocal", k=7),
-        ledger=ledger,
-        track=True,
-    )
-    queries = frame[frame["salary"] <= 5].head(4)
-    if missing == "room":
-        fill(spool)
-    else:
-        spool.rename(spool.parent / "away")
-    assert {entry.reason for entry in private.explain(queries).withheld} == {"not_recorded"}
-    assert ledger.status().records == 0
-    if missing == "room":
-        make_room(spool)
-    else:
-        (spool.parent / "away").rename(spool)
-    assert private.explain(queries).released
-    assert ledger.status().records > 0
 
 
 def test_what_a_deleted_spool_held_is_still_sent(spool: Path, mlflow_store: str) -> None:

@@ -15,7 +15,6 @@ from cfk_plugin import (
     DPPrototypes,
     Explanations,
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     Schema,
@@ -187,18 +186,6 @@ def test_the_model_is_asked_as_often_as_for_any_other_outcome(guarantee: str, n:
         anonymizer.transform(GRANTED.head(n), REFUSED.head(n))
         n_calls[desired] = model.n_calls
     assert n_calls["yes"] <= n_calls["opposite"]
-
-
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_ledger_records_nothing_for_such_people(tmp_path: Path, guarantee: str) -> None:
-    with Ledger(tmp_path / "ledger.sqlite", key=KEY, create=True) as ledger:
-        anonymizer = fitted(guarantee, ledger=ledger, policy={"private_values": "exact"})
-        assert all(are_told(anonymizer.transform(GRANTED.head(3), GRANTED.head(3))))
-        if guarantee == "catalogue":
-            assert all(are_told(anonymizer.explain(GRANTED.head(3))))
-        assert ledger.status().releases == 0
-        anonymizer.transform(GRANTED.head(3), REFUSED.head(3))
-        assert ledger.status().releases > 0
 
 
 def test_a_sealed_catalogue_does_not_answer_such_people(tmp_path: Path) -> None:

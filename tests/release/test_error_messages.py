@@ -146,10 +146,6 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         lambda: extraction(OWNER, TRAIN),
         "make one of features and true outcomes",
     ),  # type: ignore[arg-type]
-    "ledger": (
-        lambda: wrapped(ledger="ledger.db"),
-        "ledger must be a Ledger, got str; open one with Ledger(path)",
-    ),
     "track": (
         lambda: wrapped(track=7),
         "track must be True, False or the name of an MLflow experiment; got int",

@@ -418,9 +418,9 @@ def test_a_fit_replaces_the_one_before() -> None:
     assert anonymizer.fit(POPULATION, model=granted, desired="granted").transform(WANTED) == first
 
 
-@pytest.mark.parametrize("given", ["policy", "k", "ledger", "plugins"])
+@pytest.mark.parametrize("given", ["policy", "k", "plugins"])
 def test_beside_an_anonymizer_with_its_own_settings_others_are_refused(given: str) -> None:
-    values = {"policy": POLICY, "k": 5, "ledger": object(), "plugins": [object()]}
+    values = {"policy": POLICY, "k": 5, "plugins": [object()]}
     with pytest.raises(PolicyError, match=f"leave out {given}: the KAnonymizer"):
         private(
             NearestUnlikeNeighbour(TRAIN, granted),

@@ -41,7 +41,6 @@ from cfk_plugin import (
     GeneralizedCounterfactual,
     Interval,
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     ProtectedExplainer,
@@ -434,7 +433,7 @@ def test_an_explainer_that_is_ours_keeps_what_it_was_asked_for(population: Popul
 
 INNER = [
     "k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "journalist_risk",
-    "majority", "ncp_parts", "disclosure", "k_intersection", "refused_k", "ledger",
+    "majority", "ncp_parts", "disclosure", "refused_k",
 ]  # fmt: skip
 
 
@@ -477,24 +476,18 @@ def test_a_protected_explainer_shows_itself(population: Population) -> None:
 
 
 @pytest.fixture(scope="module")
-def results(population: Population, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return explanations: released by the catalogue, with a ledger, and withheld with a count
-    that was refused.
-    """
+def results(population: Population) -> dict[str, Any]:
+    """Return explanations of the catalogue, and of groups of people."""
     private = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population)
-    path = tmp_path_factory.mktemp("ledger") / "ledger.db"
-    with Ledger(path, key=KEY, create=True) as ledger:
-        policy = PrivacyPolicy(k=5, guarantee="reciprocal")
-        kept = private_of(
-            NearestUnlikeNeighbour(TRAIN, model, 1), population, policy=policy, ledger=ledger
-        )
-        return {"catalogue": private.explain(QUERIES), "ledger": kept.explain(QUERIES)}
+    policy = PrivacyPolicy(k=5, guarantee="reciprocal")
+    of_groups = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population, policy=policy)
+    return {"catalogue": private.explain(QUERIES), "groups": of_groups.explain(QUERIES)}
 
 
 def test_an_entry_shows_what_may_leave_and_the_data_holder_has_every_count(
     results: dict[str, Any],
 ) -> None:
-    withheld = Withheld(0, "intersection", refused_k=3)
+    withheld = Withheld(0, "infeasible", refused_k=3)
     for result in results.values():
         (first, *_), kept = result.released, released(result)
         certificate = first.certificate
@@ -546,7 +539,7 @@ def test_an_entry_that_travels_leaves_inner_counts_behind(results: dict[str, Any
         for dump in DUMPERS:
             with pytest.raises(CFKError, match=r"to_dict\(\)"):
                 dump(thing)
-    withheld = Withheld(2, "intersection", ("age",), refused_k=3)
+    withheld = Withheld(2, "infeasible", ("age",), refused_k=3)
     there = pickle.loads(pickle.dumps(withheld))
     assert (there, there.refused_k) == (withheld, None)
     assert copy.copy(entry.recount) is copy.deepcopy(entry.recount) is entry.recount
@@ -554,11 +547,11 @@ def test_an_entry_that_travels_leaves_inner_counts_behind(results: dict[str, Any
 
 
 def test_a_withheld_explanation_cannot_be_changed_and_its_state_has_no_count() -> None:
-    withheld = Withheld(2, "intersection", ("age",), refused_k=3)
-    assert withheld.__getstate__() == (2, "intersection", ("age",))
-    assert withheld == Withheld(2, "intersection", ("age",), refused_k=4)
-    assert hash(withheld) == hash(Withheld(2, "intersection", ("age",)))
-    assert withheld != Withheld(2, "intersection")
+    withheld = Withheld(2, "infeasible", ("age",), refused_k=3)
+    assert withheld.__getstate__() == (2, "infeasible", ("age",))
+    assert withheld == Withheld(2, "infeasible", ("age",), refused_k=4)
+    assert hash(withheld) == hash(Withheld(2, "infeasible", ("age",)))
+    assert withheld != Withheld(2, "infeasible")
     for name in ("query", "refused_k", "another"):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(withheld, name, 1)
@@ -625,13 +618,10 @@ def things(
 ) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("things")
     anonymizer = KAnonymizer(policy=POLICY).fit(population, model, 1)
-    with (
-        Ledger(folder / "ledger.db", key=KEY, create=True) as ledger,
-        warnings.catch_warnings(action="ignore"),
-    ):
-        recorded = KAnonymizer(
-            policy=PrivacyPolicy(k=5, guarantee="reciprocal"), ledger=ledger
-        ).fit(population, model, 1)
+    with warnings.catch_warnings(action="ignore"):
+        recorded = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(
+            population, model, 1
+        )
         recorded_result = recorded.transform(WANTED)
         sealable = KAnonymizer(
             policy=PrivacyPolicy(k=5, guarantee="reciprocal", objective="ncp")
@@ -647,7 +637,6 @@ def things(
             "explanations": private.explain(QUERIES),
             "recorded result": recorded_result,
             "telling": recorded_result[0].presentation,
-            "ledger": ledger,
             "prototypes": DPPrototypes(epsilon=5.0, rows=200).fit(declared(), model, 1),
             "accountant": BudgetAccountant(10.0),
             "logger": RunLogger(),

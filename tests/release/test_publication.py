@@ -17,7 +17,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.cli import app
 from cfk_plugin.errors import ModelError, NotFittedError, PolicyError
 from cfk_plugin.protection.catalogue.entries import SearchLimits
@@ -63,12 +63,10 @@ def model(rows: pd.DataFrame) -> np.ndarray:
     )
 
 
-def fitted(
-    train: pd.DataFrame = TRAIN, desired: Any = "yes", ledger: Ledger | None = None, **policy: Any
-) -> KAnonymizer:
+def fitted(train: pd.DataFrame = TRAIN, desired: Any = "yes", **policy: Any) -> KAnonymizer:
     population = Population.from_frame(train, Schema.from_frame(train, **SCHEMA), key=b"key")
     rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", "private_values": "exact", **policy})
-    return KAnonymizer(policy=rules, ledger=ledger).fit(population, model=model, desired=desired)
+    return KAnonymizer(policy=rules).fit(population, model=model, desired=desired)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -203,14 +201,6 @@ def test_the_page_says_whose_the_private_values_are() -> None:
     assert f"belong to at least {K} people or to no one" in page
     page = catalogue_page(exact.published(), exact.population_)
     assert "are those of a person in the table" in page
-
-
-def test_a_publication_goes_on_record(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "ledger.db", create=True) as ledger:
-        anonymizer = fitted(ledger=ledger)
-        published = anonymizer.published()
-        assert ledger.status().records == len(published)
-        assert anonymizer.published() == published
 
 
 def test_without_a_catalogue_it_says_what_to_do() -> None:

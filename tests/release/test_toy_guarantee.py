@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ import pytest
 from cfk_plugin import (
     GeneralizedCounterfactual,
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     Region,
@@ -29,7 +27,6 @@ from cfk_plugin.data.region import Interval
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.release.call import Candidates
 from cfk_plugin.release.guarantee import Guarantee, RegisteredProtectors
-from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
 from cfk_plugin.release.results import Explanation, Withheld
 
@@ -198,20 +195,6 @@ def test_a_guarantee_decides_which_explanations_stand_together(anonymizer: KAnon
         "withheld",
         "released",
     ]
-
-
-def test_a_ledger_records_what_a_toy_guarantee_releases(
-    anonymizer: KAnonymizer, tmp_path: Path
-) -> None:
-    with Ledger(tmp_path / "ledger.db", key=bytes(range(32)), create=True) as ledger:
-        ledger.bind(SCHEMA)
-        people = PersonHandles(ledger, POPULATION)
-        pipeline = replace(pipeline_with(anonymizer, ByTown), ledger=ledger, people=people)
-        first = explanations_of(pipeline)
-        assert ledger.status().releases == 3
-        again = explanations_of(pipeline)
-        assert regions_of(again) == regions_of(first)
-        assert ledger.status().releases == 3
 
 
 # --- guarantees that lie ---------------------------------------------------------------------------

@@ -4,9 +4,8 @@ regions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,6 @@ from cfk_plugin.release.verification import (
     RecountCache,
     RecountedRegion,
     RegionQuestions,
-    RemainingRows,
     SealedPeople,
     Verdict,
     Verifier,
@@ -87,7 +85,6 @@ def verdicts(
     predict: Any = model,
     population: Population = POPULATION,
     method: str = "exact",
-    remaining: Mapping[int, RemainingRows] = MappingProxyType({}),
     limits: tuple[int, int] | None = None,
     given: dict[str, Any] | None = None,
     **policy: Any,
@@ -106,9 +103,7 @@ def verdicts(
     judge = DesiredOutcome.of(1).test_for(np.ones(len(frame)))
     combination_outcomes = CombinationOutcomes(judge, TrainingLabels(labels, population), frame)
     asked = [p if isinstance(p, Proposal) else Proposal(p) for p in proposals]
-    return verifier.verify(
-        asked, *population.encode(frame), combination_outcomes, method, remaining
-    )
+    return verifier.verify(asked, *population.encode(frame), combination_outcomes, method)
 
 
 def certificate(
@@ -173,7 +168,6 @@ def test_every_figure_of_a_recount() -> None:
         "k_desired": 2,  # rows 1 and 4
         "k_consistent": 3,  # with pay 2: rows 1, 3 and 4
         "k_effective": None,
-        "k_intersection": None,
         "k_private": 1,
         "private_matches": 2,  # rows 1 and 6
         "l": 2,
@@ -187,7 +181,6 @@ def test_every_figure_of_a_recount() -> None:
         "withheld": (),
         "moved": (),
         "unchanged": (),
-        "ledger": None,
     }
 
 
@@ -198,7 +191,7 @@ def test_every_figure_of_a_recount() -> None:
         ({"k_desired": 3, "k_consistent": 4}, 3),
         ({"k_desired": None, "k_consistent": 4}, 4),
         ({"k_desired": 3, "k_consistent": 4, "k_effective": 1}, 1),
-        ({"k_desired": 3, "k_consistent": 4, "k_effective": 4, "k_intersection": 2}, 2),
+        ({"k_desired": 3, "k_consistent": 4, "k_effective": 2}, 2),
         ({"k_desired": 3, "k_consistent": 4, "k_private": 0, "private_matches": 0}, 3),
     ],
 )
@@ -471,25 +464,21 @@ def test_of_a_sealed_region_floors_count_where_the_model_proves_them() -> None:
     assert SealedPeople(sealed._replace(people=3)).n_mapped == 3  # never more than there are
 
 
-def test_people_who_count_are_sealed_remaining_mapped_or_all_inside() -> None:
-    remaining = left([0, 1, 2], [0, 2])
+def test_people_who_count_are_sealed_mapped_or_all_inside() -> None:
     sealed = SealedRegion(people=9, floor=4, held=(np.array([[0, 0]]),), entries=frozenset())
     settings = policy()
 
     alone = Verifier(POPULATION, settings)
-    assert rows_of(alone.people_of(YOUNG, None)) == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
-    assert rows_of(alone.people_of(YOUNG, remaining)) == ([0, 1, 2], [0, 2])
+    assert rows_of(alone.people_of(YOUNG)) == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
 
     groups = Verifier(POPULATION, settings, **mapped(1, 3))
-    assert rows_of(groups.people_of(YOUNG, None)) == ([0, 1, 2, 3, 4], [1, 3])
-    assert rows_of(groups.people_of(YOUNG, remaining)) == ([0, 1, 2], [0, 2])
+    assert rows_of(groups.people_of(YOUNG)) == ([0, 1, 2, 3, 4], [1, 3])
 
     without_rows = Verifier(POPULATION, settings, sealed={YOUNG: sealed}.get, **mapped(1, 3))
-    for known in (None, remaining):
-        people = without_rows.people_of(YOUNG, known)
-        assert isinstance(people, SealedPeople)
-        assert people.sealed is sealed
-    assert without_rows.people_of(region_of(21, "A"), None) is None
+    people = without_rows.people_of(YOUNG)
+    assert isinstance(people, SealedPeople)
+    assert people.sealed is sealed
+    assert without_rows.people_of(region_of(21, "A")) is None
 
 
 def rows_of(people: Any) -> tuple[list[int], list[int]]:
@@ -678,33 +667,6 @@ def test_of_a_partition_those_count_who_are_mapped_to_the_region() -> None:
     # row 6 is outside
     assert refusal(YOUNG, **GROUPS, given=mapped(0, 1, 3, 6)) == ("verification_failed", None)
     assert refusal(YOUNG, **GROUPS, l=2, given=mapped(0, 1, 3)) == ("l_diversity", None)
-
-
-def left(inside: Sequence[int], members: Sequence[int]) -> RemainingRows:
-    return RemainingRows(np.array(inside, dtype=np.int64), np.array(members, dtype=np.int64))
-
-
-def test_of_a_region_on_record_those_count_who_are_left() -> None:
-    groups = {**GROUPS, "given": mapped(0, 1, 3)}
-    found = recount(YOUNG, **groups, remaining={0: left([0, 1, 2, 3], [0, 1, 3])})
-    assert (found.k, found.k_effective) == (3, 2)  # rows 0 and 1 are one person's
-    assert refusal(YOUNG, **groups, remaining={0: left([0, 1, 3], [0, 1])}) == (
-        "verification_failed",
-        1,
-    )
-    # What is remembered of a region is no answer for those who are left of it.
-    one, other = verdicts(
-        [YOUNG, YOUNG], TABLE.iloc[[1, 1]], **groups, remaining={1: left([0, 3], [0, 3])}
-    )
-    assert not isinstance(one, Withheld)
-    assert not isinstance(other, Withheld)
-    assert (one.certificate.k, other.certificate.k) == (4, 2)
-
-
-def test_of_a_region_of_its_own_on_record_those_inside_count_who_are_left() -> None:
-    assert certificate(YOUNG).k == 4
-    assert certificate(YOUNG, remaining={0: left([0, 3], [0, 3])}).k == 2
-    assert refusal(YOUNG, k=3, remaining={0: left([0, 3], [0, 3])}) == ("verification_failed", 2)
 
 
 def test_the_region_of_a_group_need_not_hold_the_counterfactual_but_some_advice() -> None:

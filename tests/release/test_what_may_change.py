@@ -16,7 +16,6 @@ import pytest
 from cfk_plugin import (
     Explanations,
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     Region,
@@ -287,41 +286,6 @@ def test_where_a_private_value_is_not_said_no_refusal_tells_of_it(form: str) -> 
         assert [one[i].to_dict() for i in same] == [other[i].to_dict() for i in same]
         meets = form == "bins" and max(within[0], 60) <= min(within[1], 66)
         assert meets == any(one[i].status == "released" for i in same)
-
-
-@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
-@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.LookupGuaranteeWarning")
-def test_what_is_withheld_for_its_change_is_on_record_as_left(
-    guarantee: str, tmp_path: Path
-) -> None:
-    """Refusals of many ranges tell where a region is: a ledger must know of it."""
-    train, asks = table(0), refused(10)
-    found = train[model(train) == "yes"].head(10).reset_index(drop=True)
-    policy = PrivacyPolicy(k=K, guarantee=guarantee)
-    kept = []
-    for at, call in enumerate(({}, {"permitted_range": {"pay": [1000, 1001]}})):
-        ledger = Ledger(tmp_path / f"{at}.db", key=b"k" * 32, create=True)
-        options = {"model": model, "desired": "yes", "policy": policy, "ledger": ledger}
-        private = protect(lambda _: found, population=population_of(train), **options)
-        answers = private.explain(asks, **call)
-        kept.append([(line["record"], line["region"]) for line in ledger.export()])
-    assert {entry.reason for entry in answers.withheld} >= {"no_actionable_answer"}
-    assert not answers.released
-    assert kept[0] == kept[1] != []
-
-
-def test_what_a_catalogue_refuses_for_its_change_is_not_on_record(tmp_path: Path) -> None:
-    """No region is chosen for a query that no entry of the catalogue may answer."""
-    train = table(0)
-    asks = refused(10)
-    with Ledger(tmp_path / "ledger.db", key=b"k" * 32, create=True) as ledger:
-        policy = PrivacyPolicy(k=K, private_values="exact")  # shared values have no record
-        anonymizer = KAnonymizer(policy=policy, ledger=ledger)
-        anonymizer.fit(population_of(train), model=model, desired="yes")
-        answers = anonymizer.explain(asks, features_to_vary=["zip", "sex"])
-        n_on_record = ledger.status().releases
-    assert {entry.reason for entry in answers.withheld} == {"no_actionable_answer"}
-    assert n_on_record == len(answers.released) > 0
 
 
 def test_who_asks_must_be_known_where_the_schema_says_what_cannot_change() -> None:

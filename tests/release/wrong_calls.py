@@ -34,7 +34,6 @@ from typer.testing import CliRunner
 
 from cfk_plugin import (
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     PrivacyReport,
@@ -240,8 +239,6 @@ CALLS: dict[str, Callable[[], Any]] = {
     "explainer of an unknown class": lambda: wrapped(object()),
     "data of DiCE in place of the explainer": lambda: wrapped(dice().data_interface),
     "class of DiCE in place of the explainer": lambda: wrapped(dice_ml.Dice),
-    "ledger as a path": lambda: wrapped(ledger="ledger.db"),
-    "ledger in a folder that is not there": lambda: Ledger("no/such/folder/ledger.db"),
     "transform before fit": lambda: KAnonymizer().transform(QUERIES),
     # --- queries ----------------------------------------------------------------------------------
     "one row as a Series": lambda: private().explain(QUERIES.iloc[0]),

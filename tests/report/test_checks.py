@@ -17,7 +17,7 @@ from reported import ATTACKS, audit, audits
 
 pytestmark = pytest.mark.usefixtures("store")
 REGIONS = (
-    "k_min k_desired_min k_effective_min k_consistent_min k_intersection "
+    "k_min k_desired_min k_effective_min k_consistent_min "
     "native_leak attribute_disclosure pureness ncp verification"
 )
 OTHERS = "records untracked schema_declared group_gap human_inputs"
@@ -69,7 +69,6 @@ def test_everything_passes_when_nothing_is_wrong(judge: Any) -> None:
         ({"k": 11}, {"k_min": "fail"}),
         ({"k_desired": 11}, {"k_desired_min": "review"}),
         ({"k_effective": 3}, {"k_effective_min": "fail"}),
-        ({"k_intersection": 11}, {"k_intersection": "fail"}),
         ({"k": 11, "ncp": 0.0}, {"k_min": "fail", "native_leak": "fail"}),
         ({"disclosure": 0.51}, {"attribute_disclosure": "fail"}),
         ({"pureness": 0.49, "pureness_low": 0.49}, {"pureness": "fail"}),
@@ -103,7 +102,7 @@ def test_a_region_that_the_recount_refused_fails_its_protector(judge: Any) -> No
 
 STRICT = dataclasses.replace(reported.POLICY, l=3, t=0.2)
 TEN = PrivacyPolicy(guarantee="reciprocal", k=10, min_pureness=0.5, max_ncp=0.5)
-TENS = dict.fromkeys(("k", "k_desired", "k_effective", "k_intersection"), 10)
+TENS = dict.fromkeys(("k", "k_desired", "k_effective"), 10)
 LOOKUP = PrivacyPolicy(k=12, guarantee="lookup", min_pureness=0.5, max_ncp=0.5)
 CATALOGUE = PrivacyPolicy(k=12, guarantee="catalogue", min_pureness=0.5, max_ncp=0.5)
 NO_FLOOR = PrivacyPolicy(guarantee="reciprocal", k=12, min_pureness=0)
@@ -151,12 +150,6 @@ TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {},
         {"group_gap": "review"},
     ),
-    "no ledger": ({"ledger": np.nan, "k_intersection": np.nan}, {}, {"k_intersection": "review"}),
-    "a ledger that counts nothing": (
-        {"k_intersection": np.nan},
-        {},
-        {"k_intersection": "not_measured"},
-    ),
     "a mean loss above the ceiling": ({"ncp": 0.51}, {}, {"ncp": "fail"}),
     "a group above the ceiling": (
         {"ncp": np.where(WOMEN, 0.6, 0.1)},
@@ -176,7 +169,7 @@ TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
             "said": {"thresholds": {"k": 12, "attribute_disclosure": 0.5, "group_gap": 0.3}},
         },
         {
-            **dict.fromkeys(("k_min", "k_effective_min", "k_intersection"), "fail"),
+            **dict.fromkeys(("k_min", "k_effective_min"), "fail"),
             "k_desired_min": "review",
         },
     ),
@@ -245,11 +238,6 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
         "summary",
     ),
     "untracked": ({"figures": {"untracked": 3}}, {"untracked": "review"}, "without a record"),
-    "recipients": (
-        {"said": {"answers": {"recipients_pool": "unknown"}}},
-        {"k_intersection": "review"},
-        "pool what they receive",
-    ),
     "questions": (
         {"said": {"answers": {"purpose": ""}}},
         {"human_inputs": "review"},
@@ -301,7 +289,6 @@ def test_a_part_of_a_run_is_not_compared_with_its_summary(judge: Any) -> None:
 def test_without_explanations_nothing_is_measured(judge: Any) -> None:
     data = judge(reported.rows(0))
     regions = {check.id: check.status for check in data.checks if check.id in REGIONS}
-    assert regions.pop("k_intersection") == "review"  # no ledger
     assert (set(regions.values()), data.verdict) == ({"not_measured"}, "review")
     assert {row["criterion"]: row["status"] for row in data.criteria}["singling out"] != "pass"
 

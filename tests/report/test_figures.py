@@ -43,13 +43,11 @@ def table(n: int = 120) -> pd.DataFrame:
         "optimal": random.random(n) < 0.3,
         "majority": random.random(n) < 0.9,
         "finding": random.choice(["native", "near-native", "native-qi", "synthetic"], n),
-        "ledger": random.choice(["new", "again", "earlier"], n),
         "seconds": random.random(n),
         "group": random.choice(["women", "men", "few"], n, p=[0.5, 0.45, 0.05]),
         "ncp.age": random.random(n),
     }
     made = reported.withheld(reported.rows(n, **columns), 14)
-    made.loc[:2, "reason"] = "intersection"
     return made
 
 
@@ -80,10 +78,7 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
             f"{name}_min": released[name].min()
             for name in ("k_consistent", "k_effective", "k_private", "l")
         },
-        **{
-            f"{name}_min": released[name].min()
-            for name in ("k", "k_desired", "private_matches", "k_intersection")
-        },
+        **{f"{name}_min": released[name].min() for name in ("k", "k_desired", "private_matches")},
         "k_mean": k.mean(),
         "k_p05": np.percentile(k, 5),
         "k_median": k.median(),
@@ -95,8 +90,6 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
         "at_risk_020": 0,
         "t_max": 0.1,
         "attribute_disclosure_max": 0.2,
-        "ledger_again": rows["ledger"].isin(["again", "earlier"]).sum(),
-        "ledger_refused": 3,
         "ncp_mean": released["ncp"].mean(),
         "ncp_p95": np.percentile(released["ncp"], 95),
         "pureness_mean": released["pureness"].mean(),
@@ -120,8 +113,7 @@ def test_every_metric_is_that_of_the_records(report: ReportData) -> None:
     assert found["ncp_mean"].low < expected["ncp_mean"] < found["ncp_mean"].high  # type: ignore[operator]
     assert report.releases["latency"]["p50"].value == pytest.approx(rows["seconds"].median())
     assert {name: amount.value for name, amount in report.releases["reasons"].items()} == {
-        "infeasible": 12,
-        "intersection": 3,
+        "infeasible": 15,
     }
 
 
@@ -217,7 +209,7 @@ def test_several_policies_are_listed_and_each_explanation_is_judged_by_its_own(
     store: str,
 ) -> None:
     other = dataclasses.replace(reported.POLICY, k=20)
-    later = reported.rows(policy=other, k=25, k_desired=25, k_effective=25, k_intersection=25)
+    later = reported.rows(policy=other, k=25, k_desired=25, k_effective=25)
     ids = [reported.run(), reported.run(later, other, params={"method": "exact"})]
     report = PrivacyReport.of_runs(ids, inputs=reported.inputs()).data
     listed = [(one["settings"]["k"], one["asked"].value) for one in report.policy["policies"]]

@@ -224,13 +224,13 @@ def for_a_pass(report: PrivacyReport) -> str:
 def test_one_sentence_says_what_is_missing_for_a_pass() -> None:
     found = for_a_pass(example())
     assert found == "For a pass: run cfk audit and answer 5 open questions in inputs.json."
-    checks = [line("k_min"), line("k_intersection", "review", step="ledger")]
+    checks = [line("k_min"), line("dp_budget", "not_measured", step="accountant")]
     (one,) = [for_a_pass(example(checks=checks, report={"verdict": "review"}))]
-    assert one == "For a pass: pass a ledger to protect()."
+    assert one == "For a pass: pass a BudgetAccountant to the prototypes."
     checks += [line("group_gap", "fail"), line("attack_linkage", "review")]
     assert for_a_pass(example(checks=checks, report={"verdict": "fail"})) == (
-        "For a pass: settle 1 failed check and pass a ledger to protect(). Only people can judge"
-        " look up, so the verdict stays at review."
+        "For a pass: settle 1 failed check and pass a BudgetAccountant to the prototypes. Only"
+        " people can judge look up, so the verdict stays at review."
     )
     assert for_a_pass(example(checks=[line("k_min")], report={"verdict": "pass"})) == ""
 
@@ -252,7 +252,7 @@ def test_what_to_do_next_is_in_order_and_each_leads_to_its_place() -> None:
     assert [target for target, _, _ in found] == [
         "#check-group_gap",
         "#check-attack_membership",
-        "#check-k_intersection",
+        "#section-1",
     ]
     assert found[0][1].startswith("Settle: Group gap. ")
     assert found[1][1] == (

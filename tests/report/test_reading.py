@@ -537,8 +537,8 @@ def test_a_document_that_cannot_be_read_is_named(experiment: str) -> None:
 def test_a_newer_run_and_columns_that_hold_something_else_are_refused(experiment: str) -> None:
     run_id = start(experiment)
     name = add(run_id, [15])
-    put(run_id, f"recount/{name}", pd.DataFrame({"ledger": [1.5]}))
-    refused(run_id, "explanations", "column ledger holds numbers, expected text")
+    put(run_id, f"recount/{name}", pd.DataFrame({"finding": [1.5]}))
+    refused(run_id, "explanations", "column finding holds numbers, expected text")
     mlflow.MlflowClient().set_tag(run_id, "cfk.schema_version", "2")
     with pytest.raises(
         TrackingError, match=rf"run {run_id}: tag cfk\.schema_version is 2, expected 1"

@@ -16,7 +16,6 @@ import reported
 import toy
 from cfk_plugin import (
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     PrivacyReport,
@@ -243,12 +242,8 @@ def released(tmp_path_factory: pytest.TempPathFactory, store: str) -> str:
     explainer = NearestUnlikeNeighbour(train, accepts, desired=1)
     asking = people(200, 2)
     asking = asking[accepts(asking) == 0].head(60)
-    with Ledger(tmp_path_factory.mktemp("ledger") / "ledger.db", create=True) as ledger:
-        run_id = (
-            protect(explainer, **settings, ledger=ledger, groups="town")
-            .explain(asking)
-            .log(experiment="tests")
-        )
+    private = protect(explainer, **settings, groups="town")
+    run_id = private.explain(asking).log(experiment="tests")
     anonymizer = KAnonymizer(policy=POLICY).fit(population, model=accepts, desired=1)
     setting = Setting(anonymizer, explainer.explain(asking), holdout=people(200, 1))
     run_linkage_audit(setting, ["linkage"]).log(run_id)

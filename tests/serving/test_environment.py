@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, hookimpl
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, hookimpl
 
 TRAIN = pd.DataFrame({"age": [20, 21, 22, 23] * 10, "pay": range(40)})
 
@@ -29,26 +29,19 @@ class Plugin:
 
 def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
     population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
-    with Ledger(
-        tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True
-    ) as ledger:
-        anonymizer = KAnonymizer(
-            policy=PrivacyPolicy(guarantee="reciprocal", k=4),
-            ledger=ledger,
-            reference=population,
-            seed=5,
-            plugins=[Plugin()],
-        )
-        anonymizer.fit(population, model=lambda rows: rows["pay"] > 3, desired=True)
-        found = anonymizer.transform(TRAIN.tail(2)).about.environment
+    anonymizer = KAnonymizer(
+        policy=PrivacyPolicy(guarantee="reciprocal", k=4),
+        reference=population,
+        seed=5,
+        plugins=[Plugin()],
+    )
+    anonymizer.fit(population, model=lambda rows: rows["pay"] > 3, desired=True)
+    found = anonymizer.transform(TRAIN.tail(2)).about.environment
     assert found is not None
     assert found["packages"]["numpy"] == version("numpy")
     assert [plugin for plugin in found["plugins"] if plugin.endswith("Plugin 7.8")]
-    assert {
-        name: found[name] for name in ("seed", "ledger", "reference_population", "generator")
-    } == {
+    assert {name: found[name] for name in ("seed", "reference_population", "generator")} == {
         "seed": 5,
-        "ledger": "sqlite",
         "reference_population": True,
         "generator": "table",
     }
@@ -68,5 +61,5 @@ def test_what_is_not_used_is_said_too() -> None:
     )
     found = anonymizer.transform(TRAIN.tail(2)).about.environment
     assert found is not None
-    assert (found["ledger"], found["reference_population"]) == ("none", False)
+    assert found["reference_population"] is False
     assert not [plugin for plugin in found["plugins"] if "Plugin" in plugin]

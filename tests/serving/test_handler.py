@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import cloudpickle
 import pandas as pd
 import pytest
 
-from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.errors import InputError, LedgerError, PolicyError
+from cfk_plugin import Population, PrivacyPolicy, Schema, protect
+from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving import handler
 from model_server import K, NearestInAge, accepts, logged, patients, population
@@ -81,82 +80,6 @@ CONFORMED: dict[str, list[Any]] = {
 def with_each(values: dict[str, list[Any]]) -> list[list[dict[str, Any]]]:
     """Return two rows for each value: as they should be, and with the value."""
     return [[WHOLE, {**WHOLE, name: value}] for name, some in values.items() for value in some]
-
-
-class Book:
-    """A handler over a real ledger, and what is on record in it."""
-
-    def __init__(self, folder: Path, *, sealed: bool, **policy: Any) -> None:
-        of = PrivacyPolicy(**{"guarantee": "reciprocal", "k": K, **policy})
-        self.people = Population.from_frame(TABLE, SCHEMA)
-        if sealed:
-            KAnonymizer(policy=of).fit(self.people, model=accepts, desired=1).seal(
-                folder / "population.cfk"
-            )
-            self.people = Population.open(folder / "population.cfk")
-        self.path = folder / "ledger.db"
-        ledger = Ledger(self.path, key=b"a key of this test, of 32 bytes.", create=True)
-        nearest = NearestInAge(TABLE)
-
-        def explain(queries: pd.DataFrame) -> pd.DataFrame:
-            """Keep private values of the query, as most explainers do with what needs no change."""
-            answer = nearest(queries).reset_index(drop=True)
-            kept = ("illness", "joined", "rate") if sealed else ()
-            return answer.assign(**{name: queries[name].to_numpy() for name in kept})
-
-        def make(policy: PrivacyPolicy) -> Any:
-            return protect(
-                explain,
-                model=accepts,
-                population=self.people,
-                policy=policy,
-                desired=1,
-                ledger=ledger,
-            )
-
-        self.answer = handler.RequestHandler(self.people, of, make, 50).answer
-
-    def on_record(self) -> int:
-        with sqlite3.connect(self.path) as ledger:
-            return int(ledger.execute("select count(*) from cfk_ledger_releases").fetchone()[0])
-
-
-@pytest.fixture(params=[False, True], ids=["rows", "sealed"])
-def book(request: pytest.FixtureRequest, tmp_path: Path) -> Book:
-    return Book(tmp_path, sealed=request.param)
-
-
-def test_values_that_cannot_be_are_refused_before_anything_is_on_record(book: Book) -> None:
-    for rows in with_each(REFUSED):
-        with pytest.raises(handler.RequestError, match=re.escape(handler.VALUES)) as refused:
-            book.answer(pd.DataFrame(rows, dtype=object))
-        assert refused.value.error_code == "INVALID_PARAMETER_VALUE", rows[1]
-        assert refused.value.__context__ is None
-    assert book.on_record() == 0
-
-
-def test_what_is_on_record_is_what_left(book: Book) -> None:
-    left = set()
-    for rows in with_each(CONFORMED):
-        records = book.answer(pd.DataFrame(rows, dtype=object))
-        found = [record for record in records if record["reason"] != "already_desired"]
-        needed = int(sum(~accepts(pd.DataFrame(rows)).astype(bool)))
-        assert [record["status"] for record in found] == ["released"] * needed, rows[1]
-        assert json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
-        left |= {json.dumps(record["features"], sort_keys=True) for record in found}
-        assert all(record["sentence"].startswith("The model would predict") for record in found)
-    assert 1 <= (before := book.on_record()) <= len(left) + 1
-    book.answer(pd.DataFrame([WHOLE]))
-    assert book.on_record() == before
-
-
-def test_what_the_policy_would_raise_is_withheld_for_its_own_query(tmp_path: Path) -> None:
-    strict = Book(tmp_path, sealed=False, on_infeasible="raise")
-    rows = [WHOLE, {**WHOLE, "age": 61}]  # for 61 the explainer's answer has no age
-    assert [record["status"] for record in strict.answer(pd.DataFrame(rows))] == [
-        "released",
-        "withheld",
-    ]
 
 
 def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
@@ -238,6 +161,35 @@ def test_an_internal_failure_is_a_constant_text() -> None:
     assert refused.value.__context__ is None
 
 
+def rows_by_catalogue() -> handler.RequestHandler:
+    people = Population.from_frame(TABLE, SCHEMA)
+
+    def make(policy: PrivacyPolicy) -> Any:
+        return protect(None, model=accepts, population=people, policy=policy, desired=1)
+
+    return handler.RequestHandler(people, PrivacyPolicy(k=K), make, 50)
+
+
+def test_values_that_cannot_be_are_refused() -> None:
+    answer = rows_by_catalogue().answer
+    for rows in with_each(REFUSED):
+        with pytest.raises(handler.RequestError, match=re.escape(handler.VALUES)) as refused:
+            answer(pd.DataFrame(rows, dtype=object))
+        assert refused.value.error_code == "INVALID_PARAMETER_VALUE", rows[1]
+        assert refused.value.__context__ is None
+
+
+def test_values_that_can_be_conformed_are_answered() -> None:
+    answer = rows_by_catalogue().answer
+    for rows in with_each(CONFORMED):
+        records = answer(pd.DataFrame(rows, dtype=object))
+        found = [record for record in records if record["reason"] != "already_desired"]
+        needed = int(sum(~accepts(pd.DataFrame(rows)).astype(bool)))
+        assert [record["status"] for record in found] == ["released"] * needed, rows[1]
+        assert json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+        assert all(record["sentence"].startswith("The model would predict") for record in found)
+
+
 # --- logged models --------------------------------------------------------------------------------
 
 
@@ -269,26 +221,3 @@ def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
         logged(input_example=PEOPLE.head(1))
     with pytest.raises(PolicyError, match="cannot hold"):
         logged(policy=PrivacyPolicy(k=K, guarantee="reciprocal", alpha=0.5))
-
-
-def test_servers_that_share_a_ledger_give_a_record_one_region(
-    tmp_path: Path, mlflow_store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import mlflow
-
-    uri = logged(ledger=True).model_uri
-    with pytest.raises(LedgerError, match="set CFK_LEDGER"):
-        mlflow.pyfunc.load_model(uri)
-    monkeypatch.setenv("CFK_LEDGER", str(tmp_path / "ledger.db"))
-    monkeypatch.setenv("CFK_LEDGER_KEY", "a secret of the servers")
-    with pytest.raises(LedgerError, match="cfk ledger create"):
-        mlflow.pyfunc.load_model(uri)
-    Ledger(create=True).close()
-    queries = pd.DataFrame([GOOD] * 3).assign(age=[25, 40, 58])
-    first, second = (
-        mlflow.pyfunc.load_model(of) for of in (uri, logged(K + 4, ledger=True).model_uri)
-    )
-    before, after = first.predict(queries), second.predict(queries)
-    assert {record["status"] for record in before} == {"released"}
-    for old, new in zip(before, after, strict=True):
-        assert new["status"] == "withheld" or new["features"] == old["features"]

@@ -88,7 +88,6 @@ def test_description_and_readme_are_the_card(registry: Any) -> None:
         "`age`, `town`",
         "released as they are: `illness`, `pay`",
         "## What it does not protect",
-        "no ledger",
         f"models:/{NAME}/1",
     ):
         assert said in text
@@ -176,15 +175,13 @@ def test_without_a_registry_the_logged_model_has_the_card_and_where_all_is_decla
 
 
 @pytest.mark.parametrize("guarantee", ["lookup", "reciprocal", "catalogue"])
-@pytest.mark.parametrize("ledger", [False, True])
-def test_every_card_is_plain_and_promises_nothing(guarantee: Any, ledger: bool) -> None:
+def test_every_card_is_plain_and_promises_nothing(guarantee: Any) -> None:
     policy = PrivacyPolicy(k=12, guarantee=guarantee, min_pureness=0.9, max_ncp=0.5)
-    text = Card(population(), policy, "opposite", 1_000, ledger).text(NAME, f"models:/{NAME}/1")
+    text = Card(population(), policy, "opposite", 1_000).text(NAME, f"models:/{NAME}/1")
     assert not PROMISES.search(text)
     assert "at least 0.9" in text
     assert "at most 0.5" in text
-    assert ("needs a ledger" in text) == ledger
-    assert ("can be intersected" in text) == (not ledger)
+    assert "can be intersected" in text
     assert ("at times one" in text) == (guarantee != "catalogue")
 
 
@@ -197,20 +194,10 @@ def test_a_card_fits_into_a_registry_whatever_the_table() -> None:
         rows, quasi_identifiers=list(rows)[:150], sensitive=list(rows)[150:160]
     )
     policy = PrivacyPolicy(k=2, min_pureness=0.9, max_ncp=0.5, l=2, t=0.3, guarantee="lookup")
-    card = Card(Population.from_frame(rows, schema), policy, "an outcome", 1_000, ledger=False)
+    card = Card(Population.from_frame(rows, schema), policy, "an outcome", 1_000)
     text = card.text("n" * 200, f"models:/{'n' * 200}/1")
     assert len(text) <= LONGEST
     assert re.search(r"`a column with a long name 0`, .* and \d+ more", text)
-
-
-def test_logging_leaves_no_release_in_a_ledger(
-    mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CFK_LEDGER", str(tmp_path / "ledger.db"))
-    monkeypatch.setenv("CFK_LEDGER_KEY", "a secret of the servers")
-    with mlflow.start_run():
-        logged(population=declared(), ledger=True)
-    assert not (tmp_path / "ledger.db").exists()
 
 
 def test_another_process_loads_the_model_from_what_was_logged(

@@ -20,7 +20,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import (
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     Schema,
@@ -250,12 +249,6 @@ def test_what_a_catalogue_alone_cannot_do_is_refused(train: pd.DataFrame, tmp_pa
     ):
         with pytest.raises(PolicyError, match=said):
             KAnonymizer(policy=PrivacyPolicy(**settings)).fit(alone, model=two, desired="yes")
-    with pytest.raises(PolicyError, match="ledger"):
-        KAnonymizer(
-            ledger=Ledger(
-                tmp_path / "ledger.db", key=b"the key of a ledger, long enough", create=True
-            )
-        ).fit(alone, model=two, desired="yes")
     with pytest.raises(PolicyError, match="opposite"):
         KAnonymizer().fit(alone, model=two, desired="opposite")
     with pytest.raises(PolicyError, match="cannot hold"):
@@ -362,8 +355,6 @@ def test_a_logged_model_answers_without_explainer_and_rows(
     for path in files:
         kept = content(path) if path.suffix == ".cfk" else path.read_bytes()
         assert not [code for code in others["code"] if code.encode() in kept], path.name
-    with pytest.raises(PolicyError, match="ledger"):
-        log_protected_model(None, population=people_alone(train), ledger=True, **settings)
     with pytest.raises(CFKError, match="explainer"):
         log_protected_model(
             None,

@@ -21,9 +21,8 @@ from typing import Any
 import mlflow
 import pytest
 
-from cfk_plugin import Ledger
 from cfk_plugin.records.spool import Spool, SpoolSettings
-from model_server import K, Server, by_mlflow, logged, patients, serving, store
+from model_server import K, Server, logged, patients, serving, store
 from parts import tables_of
 from tracking_server import TrackingServer, tracking_server
 
@@ -171,24 +170,3 @@ def test_a_full_disk_withholds_and_loses_nothing(tmp_path: Path) -> None:
             assert rows_in(tracking, tmp_path) == given > 20
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def test_a_ledger_that_is_down_withholds_and_two_servers_share_one(
-    tmp_path: Path, postgres_server: Any, postgres_url: str
-) -> None:
-    ledger = {"CFK_LEDGER": postgres_url, "CFK_LEDGER_KEY": "a secret of both"}
-    Ledger(postgres_url, key=ledger["CFK_LEDGER_KEY"].encode(), create=True).close()
-    uri = store(tmp_path)
-    first, second = by_mlflow(tmp_path, ledger=True), by_mlflow(tmp_path, k=K + 4, ledger=True)
-    with (
-        serving(tmp_path, uri, first, **ledger) as one,
-        serving(tmp_path, uri, second, **ledger) as other,
-    ):
-        before = answered(one, *range(25, 45))
-        assert {record["status"] for record in before} == {"released"}
-        for old, new in zip(before, answered(other, *range(25, 45)), strict=True):
-            assert new["status"] == "withheld" or new["features"] == old["features"]
-        postgres_server.interrupt()
-        assert {record["reason"] for record in answered(one, 40, 50)} == {"ledger_failed"}
-        assert postgres_server.resume()
-        assert answered(one, *range(25, 45)) == before

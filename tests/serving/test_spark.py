@@ -17,7 +17,6 @@ import pytest
 from cfk_plugin import (
     GeneralizedCounterfactual,
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     Schema,
@@ -25,7 +24,7 @@ from cfk_plugin import (
 from cfk_plugin.data import rows as stores
 from cfk_plugin.data.model import Thresholded
 from cfk_plugin.data.rows import RowsOnCluster
-from cfk_plugin.errors import BundleError, InputError, LedgerError, PolicyError, PopulationError
+from cfk_plugin.errors import BundleError, InputError, PolicyError, PopulationError
 from cfk_plugin.protection.partition import microaggregation as groups
 from cfk_plugin.serving.records import RECORD, record_of
 from cfk_plugin.serving.spark import explain_spark, protect_spark
@@ -474,52 +473,6 @@ def test_counted_and_protected_on_spark_alone(spark: Any, tmp_path: Path) -> Non
     ]
 
 
-def test_jobs_that_share_a_ledger_give_a_record_one_region(
-    population: Population, spark: Any, tmp_path: Path
-) -> None:
-    df, url = on_spark(spark, asked(), tmp_path), str(tmp_path / "ledger.db")
-
-    def job(k: int) -> list[dict[str, Any]]:
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=k)).fit(
-            population, model=accepts, desired=1
-        )
-        shared: dict[str, Any] = {"ledger": url, "ledger_key": b"a secret of the ledger"}
-        return plain(protect_spark(df, anonymizer, keep=["id"], key=KEY, **shared))
-
-    with pytest.raises(LedgerError, match="cfk ledger create"):
-        job(4)
-    Ledger(url, key=b"a secret of the ledger", create=True).close()
-    first, second = job(4), job(9)
-    ever = sum(
-        "released" in (old["status"], new["status"]) for old, new in zip(first, second, strict=True)
-    )
-    with Ledger(url, key=b"a secret of the ledger") as ledger:
-        assert ledger.status().records == ever > 50
-    for old, new in zip(first, second, strict=True):
-        if old["status"] == "released":
-            assert new["status"] == "withheld" or new["features"] == old["features"]
-    assert {r["reason"] for r in plain_with_broken_ledger(df, population, tmp_path)} <= {
-        "ledger_failed",
-        "not_desired",
-    }
-
-
-def plain_with_broken_ledger(df: Any, population: Population, folder: Path) -> list[dict[str, Any]]:
-    """Take the ledger away between the driver's look at it and the job."""
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=4)).fit(
-        population, model=accepts, desired=1
-    )
-    url = folder / "gone.db"
-    Ledger(url, key=b"a secret of the ledger", create=True).close()
-    result = protect_spark(
-        df, anonymizer, keep=["id"], key=KEY, ledger=str(url), ledger_key=b"a secret of the ledger"
-    )
-    for file in folder.glob("gone.db*"):
-        file.unlink()
-    url.mkdir()
-    return plain(result)
-
-
 # --- failing closed -------------------------------------------------------------------------------
 
 
@@ -583,21 +536,11 @@ def test_models_that_fail_while_fitting_on_spark_tell_no_row_and_what_is_to_be_i
 
 def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_path: Path) -> None:
     good, df = fitted(population, accepts), on_spark(spark, asked(), tmp_path)
-    with_ledger = KAnonymizer(
-        policy=PrivacyPolicy(guarantee="reciprocal", k=4),
-        ledger=Ledger(tmp_path / "ledger.db", create=True),
-    )
     refused: list[tuple[Any, type[Exception], str, dict[str, Any]]] = [
         (good, InputError, "would leave as they are", {"keep": ["age"]}),
         (good, InputError, "columns that df does not have", {"keep": ["who"]}),
         (good, InputError, "that the record has", {"keep": ["k"]}),
         (good, InputError, "columns that df does not have", {"factuals": "nobody_"}),
-        (
-            with_ledger.fit(population, model=accepts, desired=1),
-            InputError,
-            "open the ledger themselves",
-            {},
-        ),
         (good, InputError, "cannot be pickled", {"model": lambda rows: spark}),
         ("population.cfk", InputError, "give model= and desired=", {}),
         (tmp_path / "none.cfk", BundleError, "cannot be read", {"model": accepts, "desired": 1}),

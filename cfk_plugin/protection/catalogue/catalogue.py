@@ -50,7 +50,6 @@ from cfk_plugin.protection.catalogue.required_combinations import (
     movable_regions,
     spread,
 )
-from cfk_plugin.protection.catalogue.value_book import ValueBook
 from cfk_plugin.protection.partition.partition import Partition
 
 _SINGLE_VALUES = 4  # of each attribute, tried with the query's own values of all others
@@ -116,7 +115,6 @@ class Catalogue(HostOnly):
         policy: PrivacyPolicy,
         goal: DesiredOutcome,
         model: TrainingLabels,
-        book: ValueBook | None = None,
     ) -> Catalogue:
         """Find the admissible entries of every group; the model is asked in large batches.
 
@@ -129,13 +127,13 @@ class Catalogue(HostOnly):
         """
         if len(partition.regions) == 0:
             raise PolicyError(_no_group(policy))
-        entries = find_entries(partition, policy, goal, model, book, SEARCH_LIMITS)
+        entries = find_entries(partition, policy, goal, model, SEARCH_LIMITS)
         draft = cls.of_entries(entries, partition, policy, goal, model)
         entries = entries.take(draft.published_order())
         inside: dict[int, list[Grid]] = {}
         if policy.moves_towards_query:
             inside = combinations_of_people(partition, np.unique(draft.group), policy.k)
-        ends = ends_of(partition, policy, entries.forms, book)
+        ends = ends_of(partition, policy, entries.forms)
         return cls.of_entries(entries, partition, policy, goal, model, ends=ends, inside=inside)
 
     @classmethod

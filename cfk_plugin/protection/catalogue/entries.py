@@ -39,8 +39,7 @@ from cfk_plugin.protection.catalogue.crowds import shared_candidates
 from cfk_plugin.protection.catalogue.model_calls import calls_of
 from cfk_plugin.protection.catalogue.private_values import EncodedValues, private_at, private_codes
 from cfk_plugin.protection.catalogue.required_combinations import grid_of
-from cfk_plugin.protection.catalogue.scales import in_dtype
-from cfk_plugin.protection.catalogue.value_book import ValueBook, book_candidates, ranges_of_people
+from cfk_plugin.protection.catalogue.scales import in_dtype, scales_of
 from cfk_plugin.protection.partition.microaggregation import counts_once
 from cfk_plugin.protection.partition.partition import Partition, by_group
 
@@ -127,7 +126,6 @@ def ends_of(
     partition: Partition,
     policy: PrivacyPolicy,
     forms: Iterable[Coarse],
-    book: ValueBook | None = None,
 ) -> dict[str, pd.Series]:
     """Return further numbers that set the ranges of distances, by private attribute.
 
@@ -143,9 +141,8 @@ def ends_of(
     if policy.private_values != "shared":
         return ends
     domains = partition.population.domains
-    ranges = ranges_of_people(partition, policy.k) if book is None else book.ends
-    for name, low_and_high in ranges.items():
-        ends[name] = in_dtype(domains[name], np.array(low_and_high))
+    for name, scale in scales_of(partition, policy.k).items():
+        ends[name] = in_dtype(domains[name], np.array([scale.low, scale.high]))
     return ends
 
 
@@ -154,17 +151,13 @@ def find_entries(
     policy: PrivacyPolicy,
     goal: DesiredOutcome,
     model: TrainingLabels,
-    book: ValueBook | None = None,
     limits: SearchLimits = SEARCH_LIMITS,
 ) -> Entries:
-    """Try private values with the region of every group; the model is asked in large batches.
-
-    With a book, shared private values are the ones in it.
-    """
+    """Try private values with the region of every group; the model is asked in large batches."""
     n_rows = limits.n_rows(partition.population.n_rows)
     n_rows_before = model.model.rows
     nothing = _Trial.prepare(partition, policy, limits)
-    candidates = _candidates(partition, policy, book, limits)
+    candidates = _candidates(partition, policy, limits)
     entries = nothing.trying(candidates, n_rows).admissible(goal, model)
     n_rows_left = n_rows - (model.model.rows - n_rows_before)
     from_elsewhere = _candidates_from_elsewhere(partition, entries, limits.entries_per_group)
@@ -207,9 +200,7 @@ class _Candidates(HostOnly):
         return _Candidates(rows=self.rows[at], values=self.values.take(at))
 
 
-def _candidates(
-    partition: Partition, policy: PrivacyPolicy, book: ValueBook | None, limits: SearchLimits
-) -> _Candidates:
+def _candidates(partition: Partition, policy: PrivacyPolicy, limits: SearchLimits) -> _Candidates:
     """Return the first distinct private values to try in each group, group by group."""
     population = partition.population
     grouped = np.flatnonzero(partition.group_of_row >= 0)
@@ -218,10 +209,7 @@ def _candidates(
     rows = grouped[in_order(population.codes[grouped], population.schema, group, keyed)]
     group = partition.group_of_row[rows]
     if policy.private_values == "shared":
-        if book is None:
-            shared = shared_candidates(partition, policy.k)
-        else:
-            shared = book_candidates(partition, book)
+        shared = shared_candidates(partition, policy.k)
         first_of_group = rows[np.searchsorted(group, shared.group)]
         candidates = _Candidates(rows=first_of_group, values=shared.values)
         n_most = limits.n_shared_entries(policy.k)
