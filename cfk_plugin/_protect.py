@@ -84,7 +84,7 @@ def protect(
         Default: ``PrivacyPolicy()``, k = 10.
     k : int, optional
         Least number of people behind an explanation: short for ``policy=PrivacyPolicy(k=k)`` or,
-        of a sealed population, for its own policy with this k.
+        of a sealed catalogue, for its own policy with this k.
     desired : label, set of labels, (low, high), "opposite" or callable
         The outcome that counterfactuals reach; by default any other than the query's own. See
         `KAnonymizer.fit`.
@@ -254,7 +254,7 @@ def _starts_at_explainer(
     """
     needs_explainer = promise_of(anonymizer.policy_.guarantee).releases_counterfactuals
     if start == "explainer":
-        anonymizer.population_.require_cells(
+        anonymizer.population_.require_rows(
             PolicyError(
                 "a sealed catalogue does not know the group of an explainer's counterfactual; write"
                 ' start="query"'

@@ -79,8 +79,7 @@ def frontier(
     Raises
     ------
     PolicyError
-        If a k is above the number of people or below the floor of a sealed population, or as
-        `KAnonymizer.fit`.
+        If a k is above the number of people or as `KAnonymizer.fit`.
     ModelError
         If the model cannot be used.
     InputError
@@ -90,10 +89,7 @@ def frontier(
     check_population(population)
     if compare:
         population.require_rows(
-            InputError(
-                "baselines need the training rows, and a sealed or distributed population has none"
-                " here"
-            )
+            InputError("baselines need the training rows, and a sealed catalogue has none")
         )
     policy = policy_or(policy, population.policy)
     tried = _whole(ks, population)

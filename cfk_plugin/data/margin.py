@@ -125,7 +125,7 @@ def requirement_of(
     """Return the requirement that answers make of the model's outcomes.
 
     The margin is chosen on the rows of the population; ``"auto"`` chooses none beside later models.
-    A sealed population has no rows, and names the margin that it was sealed with.
+    A sealed catalogue has no rows, and names the margin that it was sealed with.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def _sealed_margin(
 
 
 def sealed_requirement(requirement: Requirement) -> dict[str, Any]:
-    """Return what a sealed population keeps of a requirement, under the name `SEALED`."""
+    """Return what a sealed catalogue keeps of a requirement, under the name `SEALED`."""
     return {"margin": requirement.margin, "n_later": requirement.n_later}
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
@@ -23,15 +22,7 @@ from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
 from cfk_plugin.data.encoded_table import Encoder, whole_number
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region, to_text
-from cfk_plugin.data.rows import (
-    RowsHere,
-    RowsOnCluster,
-    RowStore,
-    SealedCatalogue,
-    SealedCells,
-    collapse,
-    one_row_each,
-)
+from cfk_plugin.data.rows import NoRows, RowsHere, collapse, one_row_each
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sealing import (
     BundleContent,
@@ -129,17 +120,17 @@ class Population(HostOnly):
     # shape (n_cells,); rows of each cell; with a subject key, people, each counted at the first of
     # their cells only
     cell_people: Rows
-    n_rows: int  # training rows; people, where there are no rows
+    n_rows: int  # training rows
     n_people: int  # distinct people; rows, without a subject key
-    # whether training rows are in this process; a sealed population has counts alone
+    # whether training rows are in this process; behind a sealed catalogue there are none
     has_rows: bool
     # whether a person may have several rows: with a subject key, where the rows are here
     has_several_rows: bool
-    policy: PrivacyPolicy | None = None  # the one that was sealed with the population
+    policy: PrivacyPolicy | None = None  # the one that was sealed with the catalogue
     # what else was sealed with it; None unless it was opened from a bundle. Only numbers of people
     # are known then, so that no partition can be made
     sealed: BundleContent | None = None
-    _rows: RowStore
+    _rows: RowsHere | NoRows
     _cell_of_row: Rows
     _key: bytes
 
@@ -153,7 +144,7 @@ class Population(HostOnly):
         encoder: Encoder,
         cells: Codes,
         cell_people: Rows,
-        rows: RowStore,
+        rows: RowsHere | NoRows,
         key: bytes,
         *,
         n_people: int | None = None,
@@ -172,7 +163,7 @@ class Population(HostOnly):
         self.cell_people = cell_people
         self.n_people = int(cell_people.sum()) if n_people is None else n_people
         self.n_rows = len(rows)
-        self.has_rows = rows.is_here
+        self.has_rows = isinstance(rows, RowsHere)
         self.has_several_rows = rows.subjects is not None
         self.policy = policy
         self.sealed = sealed
@@ -195,7 +186,7 @@ class Population(HostOnly):
         if self.n_rows_here is not None:
             n_rows = f"{self.n_rows_here:,}"
         sizes = {"people": f"{self.n_people:,}", "rows": n_rows}
-        if self._rows.knows_cells:
+        if self.has_rows:
             risks = {k: self.risk_profile(k) for k in _SHOWN_K}
             sizes["different combinations of quasi-identifiers"] = f"{len(self.cells):,}"
             sizes["alone with theirs"] = share(risks[_SHOWN_K[0]].unique)
@@ -252,17 +243,17 @@ class Population(HostOnly):
         columns = [c for c in (*schema.features, *schema.names("target")) if c in frame.columns]
         table = frame[columns].reset_index(drop=True)
         key = configured_key(key)
-        subjects, subject_keys = _subjects_of(frame, schema)
+        subjects = _subjects_of(frame, schema)
         if not schema.is_public:
             with doing("reading the table"):
-                return cls._counted(table, schema, subjects, key, subject_keys)
+                return cls._counted(table, schema, subjects, key)
         try:
             with quiet(
                 "the table holds values that cannot be counted ({})",
                 PopulationError,
                 let=PopulationError,
             ):
-                return cls._counted(table, schema, subjects, key, subject_keys)
+                return cls._counted(table, schema, subjects, key)
         except PopulationError as error:
             refusal = str(error)
         no_cells = np.empty(0, dtype=np.int64)
@@ -275,11 +266,10 @@ class Population(HostOnly):
         schema: Schema,
         subjects: Rows | None,
         key: bytes,
-        subject_keys: NDArray[np.object_] | None,
     ) -> Population:
         """Count the people of each equivalence class of a table.
 
-        `subjects` and `subject_keys` are those of `_subjects_of`.
+        `subjects` are those of `_subjects_of`.
         """
         if table.empty:
             raise PopulationError(_NO_ROWS)
@@ -292,7 +282,7 @@ class Population(HostOnly):
         cells, cell_of_row = collapse(encoder, table)
         counted_cells = cell_of_row[one_row_each(cell_of_row, subjects)]
         people = np.bincount(counted_cells, minlength=len(cells)).astype(np.int64)
-        rows = RowsHere(table, cell_of_row, subjects, subject_keys)
+        rows = RowsHere(table, cell_of_row, subjects)
         return cls(encoder, cells, people, rows, key)
 
     @classmethod
@@ -305,99 +295,44 @@ class Population(HostOnly):
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
         return cls.from_frame(pd.read_parquet(path, columns=columns), schema, key=key)
 
-    @classmethod
-    def from_spark(cls, df: Any, schema: Schema, *, key: bytes | None = None) -> Population:
-        """Count a table where it is, on a Spark cluster; its rows stay there.
-
-        What reaches this process: the cells with their numbers of people, whether a private column
-        has missing values, and, where a partition divides the people of a cell, a keyed number of
-        64 bits for each of them. Two passes over the table, one more for such numbers: cache it.
-
-        Parameters
-        ----------
-        df : pyspark.sql.DataFrame
-            As for `from_frame`. It is read again when an anonymizer is fitted, and must be the same
-            then.
-        schema : Schema
-        key : bytes, optional
-            Required; default: the environment variable ``CFK_KEY``. It travels to the workers with
-            the job.
-
-        Returns
-        -------
-        Population
-            Counts, cells and groups are those of `from_frame` with the same key; with a subject
-            key, numbers of people are lower bounds. It has no rows, so nothing that is judged by
-            private values can be asked of it.
-
-        Raises
-        ------
-        PopulationError
-            If columns are missing, hold values that the schema does not allow, there is no key, or
-            the job fails.
-        MissingDependencyError
-            If PySpark is not installed.
-        """
-        _check_schema(schema)
-        key = configured_key(key)
-        if not key:
-            raise PopulationError(
-                "from_spark needs a key: who of a crowded combination is in which group follows"
-                " from it, and not from a table that nobody holds; give key=, or set CFK_KEY"
-            )
-        check_columns(list(df.columns), schema)
-        rows = RowsOnCluster(df, schema, key)
-        return cls(rows.encoder, rows.cells, rows.people, rows, key)
-
     def seal(
         self,
         path: str | Path,
         *,
-        facts: Mapping[str, Any] = MappingProxyType({}),
-        arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
-        entries: Mapping[str, Domain] | None = None,
+        facts: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+        entries: Mapping[str, Domain],
     ) -> None:
-        """Write what is needed to protect explanations elsewhere, and nothing else, to one file.
+        """Write what a catalogue needs to answer elsewhere, and nothing else, to one file.
 
-        It has the schema, the cells with their numbers of people, and the fingerprint: no row, no
-        private value, no pickle. It still tells everybody's quasi-identifiers, so keep it where
-        your servers are. `KAnonymizer.seal` adds policy and partition; with a catalogue, its
-        entries stand in the place of the cells.
+        It has the schema, the number of people, and the fingerprint: no row, no combination of
+        quasi-identifiers, and of private values only those of entries. `KAnonymizer.seal` adds
+        policy and catalogue.
 
         Parameters
         ----------
         path : str or Path
         facts, arrays : mappings of what else is sealed, plain values and arrays of numbers
-        entries : mapping of private attribute to Domain, optional
-            What a catalogue's entries have; then no cell is written.
+        entries : mapping of private attribute to Domain
+            What the catalogue's entries have.
 
         Raises
         ------
         BundleError
             If the file cannot be written.
         """
-        private = {} if entries is None else entries
         plain_population = to_plain(
             self.schema,
-            {**self.domains, **private},
-            (*self.schema.quasi_identifiers, *private),
+            {**self.domains, **entries},
+            (*self.schema.quasi_identifiers, *entries),
         )
         plain_population["fingerprint"] = self.fingerprint
-        plain_population["order_key"] = None
-        counts: dict[str, NDArray[Any]] = {}
-        if entries is None:
-            if not self._key:
-                plain_population["order_key"] = self._order_key.hex()
-            counts = {"cells": self.cells, "people": self.cell_people}
-        else:
-            plain_population["n_people"] = self.n_people
-        write_bundle(
-            path, {**facts, "population": plain_population}, {**arrays, **counts}, self._key
-        )
+        plain_population["n_people"] = self.n_people
+        write_bundle(path, {**facts, "population": plain_population}, arrays, self._key)
 
     @classmethod
     def open(cls, path: str | Path | IO[bytes], *, key: bytes | None = None) -> Population:
-        """Open a sealed population: it counts as the original does and has no rows.
+        """Open the population of a sealed catalogue, which has no rows.
 
         Parameters
         ----------
@@ -417,26 +352,13 @@ class Population(HostOnly):
         settings = facts.pop("policy", None)
         policy = None if settings is None else PrivacyPolicy(**settings)
         schema, domains = from_plain(plain_population)
-        fingerprint = plain_population["fingerprint"]
-        order_key = None
-        if plain_population["order_key"] is not None:
-            order_key = bytes.fromhex(plain_population["order_key"])
-        rows: SealedCells
-        if "n_people" in plain_population:
-            rows = SealedCatalogue(fingerprint, order_key)
-            cells = np.empty((0, len(schema.quasi_identifiers)), dtype=np.int32)
-            people = np.empty(0, dtype=np.int64)
-        else:
-            cells = arrays["cells"]
-            people = arrays["people"]
-            rows = SealedCells(people, fingerprint, order_key)
         return cls(
             Encoder(schema, domains),
-            cells,
-            people,
-            rows,
+            np.empty((0, len(schema.quasi_identifiers)), dtype=np.int32),
+            np.empty(0, dtype=np.int64),
+            NoRows(plain_population["fingerprint"]),
             key,
-            n_people=plain_population.get("n_people"),
+            n_people=plain_population["n_people"],
             policy=policy,
             sealed=BundleContent(arrays, facts),
         )
@@ -463,32 +385,6 @@ class Population(HostOnly):
         if not self.has_rows:
             raise refusal
 
-    def require_cells(self, refusal: Exception) -> None:
-        """Raise the refusal if the population was opened from a sealed catalogue.
-
-        Such a population has regions in the place of cells, so nobody knows where a person is.
-        """
-        if not self._rows.knows_cells:
-            raise refusal
-
-    def require_sealed_catalogue(self, refusal: Exception) -> None:
-        """Raise the refusal unless the population was opened from a sealed catalogue."""
-        if self._rows.knows_cells:
-            raise refusal
-
-    def check_policy(
-        self, policy: PrivacyPolicy, *, counts_rows_per_call: bool, needs_private_values: bool
-    ) -> None:
-        """Raise `PolicyError` if the policy needs values or predictions that are not here.
-
-        The other arguments say what its guarantee needs; see `RowStore.check_policy`.
-        """
-        self._rows.check_policy(
-            policy,
-            counts_rows_per_call=counts_rows_per_call,
-            needs_private_values=needs_private_values,
-        )
-
     @property
     def n_rows_here(self) -> int | None:
         """Number of training rows in this process; None where they are elsewhere."""
@@ -497,7 +393,7 @@ class Population(HostOnly):
     @property
     def counted_attributes(self) -> tuple[str, ...]:
         """Names of the attributes of which it is known how many people have each value."""
-        return self.schema.quasi_identifiers if self._rows.knows_cells else ()
+        return self.schema.quasi_identifiers if self.has_rows else ()
 
     # Rows: host code only, never released or logged
 
@@ -514,23 +410,11 @@ class Population(HostOnly):
         """Return a copy of one column."""
         return self._rows.table[name].copy()
 
-    def columns_here(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return those of the columns whose values are in this process."""
-        return self._rows.columns_here(names)
-
     def rows_to_try(self, most: int) -> pd.DataFrame | None:
         """Return a copy of the first rows, on which a model can be tried; None without rows."""
-        return self._rows.rows_to_try(most)
-
-    def map_rows(
-        self, work: Callable[[pd.DataFrame, Any], pd.DataFrame], columns: str
-    ) -> pd.DataFrame:
-        """Apply a function of rows and a `RecordReader` to rows on a cluster, where they are."""
-        return self._rows.map(work, columns)
-
-    def run(self, work: Callable[[Rows], Rows], tables: list[Rows]) -> list[Rows]:
-        """Apply a function to tables of numbers, several at once, where the rows are."""
-        return self._rows.run(work, tables)
+        if not self.has_rows:
+            return None
+        return self.frame.head(most)
 
     @cached_property
     def codes(self) -> Codes:
@@ -547,7 +431,7 @@ class Population(HostOnly):
 
     def cells_inside(self, region: Region) -> NDArray[np.bool_]:
         """Return a mask of shape (n_cells,): which cells are inside a region."""
-        self.require_cells(PopulationError(_NO_CELLS))
+        self.require_rows(PopulationError(_NO_CELLS))
         inside = np.ones(len(self.cells), dtype=bool)
         for j, name in enumerate(self.schema.quasi_identifiers):
             inside &= self.domains[name].inside(region.parts[name])[self.cells[:, j]]
@@ -620,24 +504,6 @@ class Population(HostOnly):
         _, first = np.unique(subjects[rows], return_index=True)
         return first
 
-    def subject_keys(self, rows: Rows) -> list[object] | None:
-        """Return the subject key of each row; None where each row is a person."""
-        if self._rows.subjects is None or self._rows.subject_keys is None:
-            return None
-        return list(self._rows.subject_keys[self._rows.subjects[rows]])
-
-    @cached_property
-    def number_among_equal(self) -> Rows:
-        """The number of each row among the rows with equal features, from 0; shape (n_rows,)."""
-        order = np.lexsort(self.codes.T)
-        is_first = np.ones(len(order), dtype=bool)
-        is_first[1:] = (self.codes[order[1:]] != self.codes[order[:-1]]).any(axis=1)
-        start = np.flatnonzero(is_first)
-        size = np.diff(np.append(start, len(order)))
-        numbers = np.empty(len(order), dtype=np.int64)
-        numbers[order] = np.arange(len(order)) - np.repeat(start, size)
-        return numbers
-
     def limited_rows(self, most: int) -> Rows:
         """Return the first rows of each person, at most so many, in the order of the table.
 
@@ -673,7 +539,7 @@ class Population(HostOnly):
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
         """Return the share of people who are unique, and the share in a class of fewer than k."""
-        self.require_cells(PopulationError(_NO_CELLS))
+        self.require_rows(PopulationError(_NO_CELLS))
         smallest = self.smallest_classes()
         k = whole_number("k", k)
         return RiskProfile(
@@ -707,15 +573,15 @@ class Population(HostOnly):
         return self.encoder.keyed_order(self._order_key, codes, numbers)
 
     def keyed_numbers(self, rows: Rows) -> NDArray[np.uint64]:
-        """Return `keyed_order` of rows, wherever they are; shape (n,)."""
-        return self._rows.keyed_numbers(rows, lambda table: self.keyed_order(*self.encode(table)))
+        """Return `keyed_order` of rows; shape (n,)."""
+        return self.keyed_order(*self.encode(self.rows(rows)))
 
     @cached_property
     def fingerprint(self) -> str:
         """Keyed identity of what is counted (schema, cells, people of each), for any order of rows
         and columns.
         """
-        if self._rows.fingerprint is not None:
+        if isinstance(self._rows, NoRows):
             return self._rows.fingerprint
         counts = self.cells.astype("<i4").tobytes() + self.cell_people.astype("<i8").tobytes()
         declared = self._declarations(self.schema.quasi_identifiers)
@@ -723,11 +589,7 @@ class Population(HostOnly):
 
     @cached_property
     def _order_key(self) -> bytes:
-        """The secret key, else one that follows from the table; a sealed population brings its
-        own.
-        """
-        if self._rows.order_key is not None:
-            return self._rows.order_key
+        """The secret key, else one that follows from the table."""
         if self._key:
             return self._key
         rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
@@ -782,15 +644,10 @@ def _check_schema(schema: object) -> None:
     require("schema", schema, Schema, instead, PopulationError)
 
 
-def _subjects_of(
-    frame: pd.DataFrame, schema: Schema
-) -> tuple[Rows | None, NDArray[np.object_] | None]:
-    """Return a number per row that says whose it is, -1 for nobody, and the key of each number.
-
-    None and None where each row is a person.
-    """
+def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Rows | None:
+    """Return the number of each row's person, -1 for nobody; None if each row is a person."""
     if schema.subject is None:
-        return None, None
+        return None
     keys = frame[schema.subject]
     unreadable_type = unreadable(keys, Hashable)
     if unreadable_type:
@@ -802,5 +659,5 @@ def _subjects_of(
         # As texts, different keys stay apart; of objects, pandas would take True for 1, and for
         # 1.0.
         keys = keys.map(to_text, na_action="ignore")
-    numbers, distinct = pd.factorize(keys, use_na_sentinel=True)
-    return np.asarray(numbers, dtype=np.int64), np.asarray(distinct, dtype=object)
+    numbers, _ = pd.factorize(keys, use_na_sentinel=True)
+    return np.asarray(numbers, dtype=np.int64)

@@ -59,9 +59,6 @@ class Promise:
     Only a search for the region of a single counterfactual can prove that.
     """
 
-    may_raise_k: ClassVar[bool]
-    """Whether a request may ask for more people than the policy's k."""
-
     default_least_pureness: ClassVar[float]
     """Pureness below which nothing is released, where the policy does not set a floor.
 
@@ -126,7 +123,6 @@ class LookupPromise(Promise):
     counts_only_eligible = False
     has_fixed_regions = False
     may_claim_optimality = True
-    may_raise_k = True
     default_least_pureness = 0.0  # a region at least holds for its own counterfactual
     releases_counterfactuals = True
     may_share_private_values = False
@@ -154,7 +150,6 @@ class ReciprocalPromise(Promise):
     counts_only_eligible = False
     has_fixed_regions = True
     may_claim_optimality = False
-    may_raise_k = True
     default_least_pureness = 0.5
     releases_counterfactuals = True
     may_share_private_values = False
@@ -182,7 +177,6 @@ class CataloguePromise(Promise):
     counts_only_eligible = True
     has_fixed_regions = True
     may_claim_optimality = False
-    may_raise_k = False  # entries are made for one k
     default_least_pureness = 0.8
     releases_counterfactuals = False
     may_share_private_values = True

@@ -1,4 +1,4 @@
-"""A sealed population: what it knows as plain values, in one file with a seal over all of it."""
+"""A sealed catalogue: what it knows as plain values, in one file with a seal over all of it."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def read_bundle(
     _check_seal(line[:_LONGEST_SEAL], key)
     # The whole line is compared, so that it cannot be written in another way either.
     if not hmac.compare_digest(line + b"\n", _seal_of(archive, key)):
-        raise BundleError("the bundle was changed after it was sealed; seal the population again")
+        raise BundleError("the bundle was changed after it was sealed; seal the catalogue again")
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as bundle:
             members = {name: bundle.read(name) for name in bundle.namelist()}
@@ -172,7 +172,7 @@ def read_bundle(
             for name, member in members.items()
         }
     except Exception:  # noqa: BLE001 - the seal is right, and the content may still be nonsense
-        raise BundleError("the bundle cannot be read; seal the population again") from None
+        raise BundleError("the bundle cannot be read; seal the catalogue again") from None
     return facts, arrays
 
 
@@ -195,7 +195,7 @@ def _check_seal(line: bytes, key: bytes) -> None:
     if not isinstance(seal, dict) or seal.get("file") != _BUNDLE:
         raise BundleError(
             "the file is no bundle, is damaged, or was sealed before the first release of"
-            " cfk_plugin; seal the population again"
+            " cfk_plugin; seal the catalogue again"
         )
     if seal.get("version") != BUNDLE_VERSION:
         raise BundleError(

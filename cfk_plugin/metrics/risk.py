@@ -302,8 +302,8 @@ class SensitiveFigures:
 
     @classmethod
     def of(cls, population: Population, rows: NDArray[np.int64]) -> SensitiveFigures:
-        names = population.columns_here(population.schema.sensitive)
-        if not names:
+        names = population.schema.sensitive
+        if not names or not population.has_rows:
             return cls()
         diversity, closeness, disclosure = [], [], []
         for name in names:

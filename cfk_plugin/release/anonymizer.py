@@ -360,7 +360,7 @@ class KAnonymizer(HostOnly):
         InfeasibleError
             If the policy says ``on_infeasible="raise"`` and an entry had to be withheld.
         """
-        self._check_cells("transform()")
+        self._check_rows("transform()")
         start_time = time.perf_counter()
         frame, query = as_table(counterfactuals, self.population_.schema.features)
         features = self.population_.schema.features
@@ -511,19 +511,14 @@ class KAnonymizer(HostOnly):
         return self.guarantee_.require_catalogue(caller)
 
     def seal(self, path: str | Path, *, settings: Mapping[str, Any] | None = None) -> None:
-        """Write population, policy and partition to one file, from which another process protects
-        in the same way.
+        """Write policy and catalogue to one file, with which another process answers the same.
 
-        ``KAnonymizer().fit(Population.open(path), model, desired)`` releases the same regions. The
-        file has no row and no value of a private attribute (`Population.seal`). Nothing that needs
-        rows is counted there: ``k_desired``, ``k_private`` and findings are None. There k may be
-        raised but not lowered.
-
-        With a catalogue the file holds its regions and entries instead of everybody's
-        quasi-identifiers; of private values it has those of entries. `explain` gives the same
-        answers there, but counterfactuals cannot be protected, ``k_consistent`` and ``k_effective``
-        are given as the policy's k, which they reach, and k is fixed. Fitting refuses a model whose
-        outcomes for the entries differ from the sealed ones.
+        ``KAnonymizer().fit(Population.open(path), model, desired)`` and then `explain` do so. The
+        file has the catalogue's regions and entries, and no row; of private values it has those of
+        entries. Counterfactuals cannot be protected there, ``k_consistent`` and ``k_effective`` are
+        given as the policy's k, which they reach, ``k_desired``, ``k_private`` and findings are
+        None, and the policy is fixed. Fitting refuses a model whose outcomes for the entries differ
+        from the sealed ones.
 
         Parameters
         ----------
@@ -535,7 +530,8 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         PolicyError
-            If the policy judges private values, which needs rows.
+            If the guarantee has no catalogue, or the policy judges private values, which needs
+            rows.
         BundleError
             If the file cannot be written.
         """
@@ -563,7 +559,7 @@ class KAnonymizer(HostOnly):
         -------
         list of Region or None
         """
-        self._check_cells("regions_of()")
+        self._check_rows("regions_of()")
         frame = require_features(records, self.population_.schema.features, "records")
         return self.pipeline_.regions_of(frame)
 
@@ -675,10 +671,10 @@ class KAnonymizer(HostOnly):
             columns = [name for name in names if name in changed]
             warn(_what_nobody_can_change(columns), PersonalColumnWarning)
 
-    def _check_cells(self, caller: str) -> None:
-        """Refuse a method that looks up the group of a record where no class is known."""
+    def _check_rows(self, caller: str) -> None:
+        """Refuse a method that looks up the group of a record if there are no rows."""
         self._check_fitted()
-        self.population_.require_cells(
+        self.population_.require_rows(
             PolicyError(
                 f"{caller} needs to know who is where; a sealed catalogue answers queries: use"
                 " explain()"

@@ -37,7 +37,7 @@ from cfk_plugin.release.call import (
     rows_of,
     start_of,
 )
-from cfk_plugin.release.guarantee import FitRules, ReciprocalGuarantee, SealedContent
+from cfk_plugin.release.guarantee import ReciprocalGuarantee, SealedContent
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
 from cfk_plugin.release.verdicts import Certified, Verdict
 from cfk_plugin.release.verification import Verifier
@@ -67,7 +67,6 @@ class CatalogueGuarantee(ReciprocalGuarantee):
     its region, so that somebody who asks it about everyone is left with k of them.
     """
 
-    fit_rules = FitRules(needs_private_values=True)
     method = "catalogue"
 
     def __init__(

@@ -10,8 +10,8 @@ from cfk_plugin.errors import PolicyError
 from cfk_plugin.release.guarantee_choice import KINDS
 from cfk_plugin.release.protector_choice import AUTO
 
-# settings that may differ from those of a sealed policy: none of them weakens what was sealed
-_MAY_CHANGE = ("k", "near_native", "on_infeasible")
+# settings that may differ from those of a sealed policy: neither weakens what was sealed
+_MAY_CHANGE = ("near_native", "on_infeasible")
 
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
@@ -24,22 +24,17 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
         text, category = warning
         warnings.warn(text, category, stacklevel=3)
     if population.policy is not None:
-        _check_floor(policy, population.policy)
+        _check_sealed(policy, population.policy)
     if policy.k > population.n_people:
         raise PolicyError(
             f"k = {policy.k} is above the number of people, {population.n_people}; choose a smaller"
             " k, or take more people in"
         )
-    population.check_policy(
-        policy,
-        counts_rows_per_call=kind.fit_rules.counts_rows_per_call,
-        needs_private_values=kind.fit_rules.needs_private_values,
-    )
     if (policy.l or policy.t is not None) and not population.schema.sensitive:
         raise PolicyError(
             "l and t need sensitive attributes in the schema; name them with `sensitive=`"
         )
-    if method != AUTO and not kind.fit_rules.may_choose_method:
+    if method != AUTO and not kind.may_choose_method:
         raise PolicyError(
             f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs'
             ' method="auto"; a method that chooses a region per counterfactual needs'
@@ -47,10 +42,8 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
         )
 
 
-def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
-    """Refuse a policy that is weaker than the sealed one: k may grow."""
-    if policy.k < sealed.k:
-        raise PolicyError(f"k = {policy.k} is below the floor of the bundle, {sealed.k}")
+def _check_sealed(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
+    """Refuse a policy that differs from the one that a catalogue was sealed with."""
     fixed = sealed.to_dict()
     changed = sorted(
         name
@@ -58,7 +51,7 @@ def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
         if value != fixed[name] and name not in _MAY_CHANGE
     )
     if changed:
-        raise PolicyError(f"the bundle fixes {', '.join(changed)}; only k may be raised")
+        raise PolicyError(f"the sealed catalogue fixes {', '.join(changed)}")
 
 
 def check_sealable(policy: PrivacyPolicy) -> None:

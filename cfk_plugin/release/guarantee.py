@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -36,7 +36,6 @@ from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection.partition.partition import (
     Partition,
     ReciprocalProtector,
-    partition_to_arrays,
 )
 from cfk_plugin.release.call import Call, Candidates, DesiredCounterfactuals, Selection, rows_of
 from cfk_plugin.release.protector_choice import choose_protector
@@ -60,20 +59,11 @@ _WEAK = (
 
 @dataclass(frozen=True, kw_only=True)
 class SealedContent:
-    """What a sealed population holds for a guarantee: no row, and no private value of a row."""
+    """What the file of a sealed catalogue holds: no row, and no private value of a row."""
 
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    entries: Mapping[str, Domain] | None = None  # domains of the entries' private attributes
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitRules:
-    """What a kind of guarantee needs at `fit`, known before there is a guarantee."""
-
-    may_choose_method: bool = False  # whether a protector may be chosen
-    counts_rows_per_call: bool = False  # whether l and t of a region are counted in each call
-    needs_private_values: bool = False  # whether it is made of the private values of people
+    facts: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+    entries: Mapping[str, Domain]  # domains of the entries' private attributes
 
 
 class Guarantee(HostOnly, ABC):
@@ -85,7 +75,8 @@ class Guarantee(HostOnly, ABC):
 
     Attributes
     ----------
-    fit_rules : FitRules
+    may_choose_method : bool
+        Whether a protector may be chosen.
     asks_for_more_people : bool
         Whether a region is proposed again, for twice as many people, where those inside are too
         similar in their sensitive attributes.
@@ -95,7 +86,7 @@ class Guarantee(HostOnly, ABC):
         Whether a search may start at an explainer's counterfactual.
     """
 
-    fit_rules: ClassVar[FitRules] = FitRules()
+    may_choose_method: ClassVar[bool] = False
     asks_for_more_people: ClassVar[bool] = False
     reruns_for_k_effective: ClassVar[bool] = False
     knows_group_of_counterfactuals: ClassVar[bool] = True
@@ -284,7 +275,7 @@ class Guarantee(HostOnly, ABC):
 
     def sealed_content(self) -> SealedContent:
         """Return what another process needs to give the same guarantee, without rows."""
-        return SealedContent()
+        raise PolicyError(_NO_CATALOGUE.format("seal()"))
 
     @classmethod
     def warning(cls, policy: PrivacyPolicy) -> tuple[str, type[Warning]] | None:
@@ -298,7 +289,7 @@ class LookupGuarantee(Guarantee):
     Somebody who reruns the protector for each of them may find that fewer get this region.
     """
 
-    fit_rules = FitRules(may_choose_method=True, counts_rows_per_call=True)
+    may_choose_method = True
     asks_for_more_people = True
     reruns_for_k_effective = True
 
@@ -391,7 +382,3 @@ class ReciprocalGuarantee(Guarantee):
     def facts_for_card(self) -> dict[str, str]:
         """Return how many groups there are."""
         return {"groups of people": f"{len(self.partition.regions):,}"}
-
-    def sealed_content(self) -> SealedContent:
-        """Return the partition as arrays, without rows."""
-        return SealedContent(arrays=partition_to_arrays(self.partition))

@@ -15,16 +15,15 @@ from cfk_plugin.data.display import doing
 from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
-from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
 from cfk_plugin.data.sealing import BundleContent
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import ModelError, PolicyError
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import catalogue_from_arrays
-from cfk_plugin.protection.partition.microaggregation import Effort, coarser, partition_of
+from cfk_plugin.protection.partition.microaggregation import Effort, partition_of
 from cfk_plugin.protection.partition.partial_dependence import partial_dependence
-from cfk_plugin.protection.partition.partition import Partition, partition_from_arrays
+from cfk_plugin.protection.partition.partition import Partition
 from cfk_plugin.release.catalogue_guarantee import CatalogueGuarantee, SealedCatalogueGuarantee
 from cfk_plugin.release.guarantee import Guarantee, LookupGuarantee, ReciprocalGuarantee
 
@@ -55,8 +54,7 @@ def make_guarantee(
     Raises
     ------
     PolicyError
-        If there are too few people for a catalogue, or a sealed population has nothing for the
-        guarantee.
+        If there are too few people for a catalogue, or the file has none.
     ModelError
         If the model is not the one that a catalogue was sealed with.
     """
@@ -98,39 +96,19 @@ def _divide_people(
 def _sealed_guarantee(
     sealed: BundleContent, policy: PrivacyPolicy, goal: DesiredOutcome, rows: TrainingLabels
 ) -> Guarantee:
-    """Return the guarantee that was sealed with a population."""
+    """Return the guarantee of a sealed catalogue."""
     eligibility = EligibilityClasses(policy, goal, rows)
-    if policy.guarantee == "catalogue":
-        catalogue = _sealed_catalogue(sealed, rows, policy, goal)
-        return SealedCatalogueGuarantee(policy, rows, eligibility, catalogue, sealed)
-    partition = _sealed_partition(sealed, rows.population, policy)
-    return ReciprocalGuarantee(policy, rows, eligibility, partition)
-
-
-def _sealed_partition(
-    sealed: BundleContent, population: Population, policy: PrivacyPolicy
-) -> Partition:
-    """Return the partition that was sealed; for a larger k, unions of its groups."""
-    partition = partition_from_arrays(population, sealed.arrays)
-    if partition is None:
-        raise PolicyError(_NOTHING.format(policy.guarantee))
-    if population.policy is not None and policy.k == population.policy.k:
-        return partition
-    return coarser(partition, policy.k)
+    catalogue = _sealed_catalogue(sealed, rows, policy, goal)
+    return SealedCatalogueGuarantee(policy, rows, eligibility, catalogue, sealed)
 
 
 def _sealed_catalogue(
     sealed: BundleContent, rows: TrainingLabels, policy: PrivacyPolicy, goal: DesiredOutcome
 ) -> Catalogue:
-    """Return the catalogue that was sealed, whose k is fixed."""
+    """Return the catalogue that was sealed."""
     population = rows.population
-    if population.policy is not None and population.policy.k != policy.k:
-        raise PolicyError(
-            f"the bundle has a catalogue for k = {population.policy.k} and nothing to make"
-            " another of"
-        )
     catalogue = catalogue_from_arrays(sealed, population, policy, goal, rows)
-    if catalogue is None or population.policy is None:
+    if catalogue is None:
         raise PolicyError(_NOTHING.format(policy.guarantee))
     if not isinstance(rows.requirement, AnyOutcome):
         # There are no rows on which probabilities could be compared with labels, but entries.

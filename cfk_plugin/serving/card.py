@@ -10,7 +10,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.data.policy import PRIVATE_LINKAGE, STEERING
-from cfk_plugin.data.promises import promise_of
 from cfk_plugin.records.record import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -116,25 +115,16 @@ class Card:
                 points.append(_PRIVATE.format(_listed(private)))
             else:
                 points.append(_SHARED.format(self.policy.k, _listed(private)))
-        store = (
-            "It has the explainer, and an explainer that returns training rows brings them along."
-            " Keep it closed."
+        points.append(
+            "**The artifact store.** It has the catalogue, which is all that answers can tell, and"
+            " the model; no row."
         )
-        if not promise_of(self.policy.guarantee).releases_counterfactuals:
-            store = (
-                "It has the catalogue, which is all that answers can tell, and the model; no"
-                " explainer and no row."
-            )
-        points.append(f"**The artifact store.** {store}")
         points.append("**Membership, and copies of the model.** Neither is measured here.")
         return "## What it does not protect\n\n" + "\n".join(f"* {point}" for point in points)
 
     def _rules(self) -> str:
         policy = self.policy
-        k_rule = f"k is {policy.k}"
-        if promise_of(policy.guarantee).may_raise_k:
-            k_rule = f"k is at least {policy.k}; a request may ask for more, not for fewer"
-        rules = [k_rule]
+        rules = [f"k is {policy.k}"]
         if policy.counts_eligible:
             rules.append("only people with the desired predicted outcome count")
         rules.append(f"regions are chosen for {_OBJECTIVES[policy.objective]}")
@@ -151,7 +141,7 @@ class Card:
 
     def _answers(self) -> str:
         return (
-            "## Answers\n\nOne record per counterfactual: `status` (`released`, or `withheld`"
+            "## Answers\n\nOne record per query: `status` (`released`, or `withheld`"
             " with a `reason`), `sentence`, `features`, and three figures.\n\n| figure | meaning"
             " |\n|---|---|\n| `k` | people of the population who fit the region |\n| `ncp` |"
             " information lost, 0 (nothing) to 1 (everything) |\n| `pureness` | share of the value"
@@ -161,10 +151,10 @@ class Card:
 
     def _calls(self, uri: str) -> str:
         return (
-            f"## Use\n\n```python\nmlflow.pyfunc.load_model({uri!r}).predict(queries, params={{'k':"
-            f" {self.policy.k}}})\n```\n\n```console\nmlflow models serve -m {uri} --env-manager"
-            f" local\n```\n\nA query has every feature; a request has at most {self.most:,}"
-            " queries. Over HTTP send `dataframe_split` or `dataframe_records`."
+            f"## Use\n\n```python\nmlflow.pyfunc.load_model({uri!r}).predict(queries)\n```"
+            f"\n\n```console\nmlflow models serve -m {uri} --env-manager local\n```\n\nA query"
+            f" has every feature; a request has at most {self.most:,} queries. Over HTTP send"
+            " `dataframe_split` or `dataframe_records`."
         )
 
 

@@ -5,10 +5,8 @@ texts.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.errors import (
     CFKError,
     InputError,
-    PolicyError,
     listed,
     quiet,
     serving,
@@ -33,7 +30,6 @@ from cfk_plugin.serving.records import reason_of, record_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.release.explainer import ProtectedExplainer
     from cfk_plugin.release.results import Explanation
 
@@ -44,11 +40,8 @@ NO_TABLE = "the request holds no table of queries"
 TOO_MANY = "the request holds too many queries; send fewer at once"
 COLUMNS = "the queries must have every feature of the model's signature, each once"
 VALUES = "a query holds a missing, unknown, fractional or otherwise impossible value"
-PARAMS = "the only parameters are k and max_changes, whole numbers"
+PARAMS = "the only parameter is max_changes, a whole number"
 CHANGES = "max_changes must be at least 1"
-FLOOR = "k is below the floor of this model"
-TOO_LARGE = "k is above the number of people"
-FIXED = "k is fixed for this model"
 FAILED = "the explanation could not be made"
 FAULTS: Mapping[str, str] = {
     "missing_value": "a missing value",
@@ -101,19 +94,18 @@ class RequestHandler:
 
     Thread-safe; every answer is protected, and no message quotes a row.
 
-    The policy's k is the floor; infeasible answers are always withheld. `make` returns a
-    protected explainer for a policy, and `most` queries may be in one request.
+    `most` queries may be in one request.
     """
 
     def __init__(
         self,
         population: Population,
-        policy: PrivacyPolicy,
-        make: Callable[[PrivacyPolicy], ProtectedExplainer],
+        explainer: ProtectedExplainer,
         most: int,
     ) -> None:
-        policy = replace(policy, on_infeasible="withhold")  # raising would fail the whole request
-        self._population, self._policy, self._make, self._most = population, policy, make, most
+        self._population = population
+        self._explainer = explainer
+        self._most = most
         self._features, self._private = (
             list(population.schema.features),
             set(population.schema.private),
@@ -122,8 +114,6 @@ class RequestHandler:
         self._dtypes = [domain.dtype for domain in domains]
         self._numeric = [domain.attribute.kind == "numeric" for domain in domains]
         self._whole = np.array([pd.api.types.is_integer_dtype(dtype) for dtype in self._dtypes])
-        self._explainers: dict[int, ProtectedExplainer] = {policy.k: make(policy)}
-        self._lock = threading.Lock()
 
     def answer(
         self, queries: object, params: Mapping[str, Any] | None = None
@@ -132,23 +122,19 @@ class RequestHandler:
         context.
         """
         with refusing(FAILED, ours=True):
-            k = self._k(params or {})
             max_changes = self._max_changes(params or {})
             with refusing(VALUES):  # whatever cannot be read is refused
                 encoded = self._read(queries)
-            entries = self._entries(encoded, k, max_changes)
+            entries = self._entries(encoded, max_changes)
             return [self._record(entry, encoded) for entry in entries]
 
-    def _entries(
-        self, encoded: EncodedTable, k: int, max_changes: int | None
-    ) -> Iterable[Explanation]:
+    def _entries(self, encoded: EncodedTable, max_changes: int | None) -> Iterable[Explanation]:
         """Return the protected explainer's answers; if it raises, every query gets a withheld
         one.
         """
-        explainer = self._explainer(k)
         try:
             with quiet("{}", CFKError, let=CFKError), serving():
-                explanations: Iterable[Explanation] = explainer.explain(
+                explanations: Iterable[Explanation] = self._explainer.explain(
                     encoded.frame, max_changes=max_changes
                 )
                 return explanations
@@ -214,28 +200,10 @@ class RequestHandler:
             if self._numeric[j] and dtype != self._dtypes[j]:
                 raise _impossible(TOO_LARGE_NUMBER, [self._features[j]])
 
-    def _k(self, params: Mapping[str, Any]) -> int:
-        """Return the requested k, rounded up to the policy's k times a power of two, as each k
-        needs a partition.
-        """
-        k, floor, most = params.get("k"), self._policy.k, self._population.n_people
-        if k is None:
-            return floor
-        if not _is_whole_number(k):
-            raise RequestError(PARAMS)
-        if k < floor:
-            raise RequestError(FLOOR)
-        if k > most:
-            raise RequestError(TOO_LARGE)
-        if k > floor:
-            self._population.require_cells(RequestError(FIXED))
-        step = floor
-        while step < k:
-            step *= 2
-        return min(step, most)
-
     def _max_changes(self, params: Mapping[str, Any]) -> int | None:
         """Return how many changes answers may ask for; None for any number."""
+        if params.keys() - {"max_changes"}:
+            raise RequestError(PARAMS)
         limit = params.get("max_changes")
         if limit is None:
             return None
@@ -244,17 +212,6 @@ class RequestHandler:
         if limit < 1:
             raise RequestError(CHANGES)
         return int(limit)
-
-    def _explainer(self, k: int) -> ProtectedExplainer:
-        """Return the explainer for a k; made only once, as its partition must not change."""
-        with self._lock:
-            if k not in self._explainers:
-                try:
-                    with quiet("{}", CFKError, let=PolicyError):
-                        self._explainers[k] = self._make(replace(self._policy, k=k))
-                except PolicyError:
-                    raise RequestError(TOO_LARGE) from None
-            return self._explainers[k]
 
 
 def _is_whole_number(value: object) -> bool:

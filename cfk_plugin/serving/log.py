@@ -1,4 +1,4 @@
-"""Logging an explainer as a protected model: whatever serves it gives out only protected
+"""Logging a catalogue as a protected model: whatever serves it gives out only protected
 explanations.
 """
 
@@ -23,7 +23,6 @@ from pandas.api import types
 
 from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.promises import promise_of
 from cfk_plugin.errors import InputError
 from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -49,7 +48,6 @@ MLFLOW_NOTE = "mlflow.note.content"
 
 
 def log_protected_model(
-    explainer: Any,
     *,
     model: Any,
     population: Population,
@@ -64,32 +62,25 @@ def log_protected_model(
     code_paths: Sequence[str] = (),
     input_example: pd.DataFrame | None = None,
 ) -> ModelInfo:
-    """Log an explainer to MLflow so that whatever serves it gives out only protected explanations.
+    """Log a catalogue to MLflow so that whatever serves it gives out only protected explanations.
 
-    The logged model holds a sealed population with its policy and the settings of this call
-    (`KAnonymizer.seal`), the explainer and the model. It protects the people in the population from
-    receivers of explanations, not from those who can read the artifact store: an explainer that
-    returns training rows brings them along. With a catalogue no explainer is logged, and
-    quasi-identifiers only value by value: answers begin at the query, and need only the model.
+    The logged model holds a sealed catalogue with its policy and the settings of this call
+    (`KAnonymizer.seal`), and the model that is explained. It has no row, and quasi-identifiers only
+    value by value: answers begin at the query, and need only the model.
 
     Parameters
     ----------
-    explainer : str or object
-        What returns counterfactuals for a table of queries: the URI of a logged model; a Python
-        file (``.py``) that gives a model to ``mlflow.models.set_model``; or an explainer as for
-        `protect`, which is pickled (cloudpickle). With a catalogue it is not logged, and may be
-        None.
     model : str or object
         The model that is explained, whose ``predict`` returns labels: the URI of a logged model, a
         Python file, or the model itself, which is pickled.
     population : Population
-        The training rows that the explainer may return.
+        The training rows, among whom explanations hide.
     desired : label, set of labels, (low, high) or "opposite"
         The outcome that counterfactuals reach; see `KAnonymizer.fit`.
     threshold : float, optional
         For a model that returns probabilities; see `KAnonymizer.fit`.
     policy : PrivacyPolicy, optional
-        Default: ``PrivacyPolicy()``. Its k is a floor: requests may ask for more.
+        Default: ``PrivacyPolicy()``. Its guarantee must be "catalogue".
     name : str
         Name of the logged model.
     registered_model_name : str, optional
@@ -101,11 +92,10 @@ def log_protected_model(
         environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for
         what waits meanwhile.
     requirements : sequence of str, optional
-        pip requirements of the explainer and the model, in addition to this package and MLflow.
+        pip requirements of the model, in addition to this package and MLflow.
         Default: MLflow loads the logged model in another process and notes what it imports.
     code_paths : sequence of str
-        Files and folders of your own code that the explainer or the model is made of, to be logged
-        along.
+        Files and folders of your own code that the model is made of, to be logged along.
     input_example : DataFrame, optional
         Made-up queries, which are stored with the model. MLflow tries them once. Default: one made
         of values that the schema declares or many people share
@@ -115,7 +105,8 @@ def log_protected_model(
     Raises
     ------
     CFKError
-        If policy, population and model do not fit together, or the policy cannot be sealed.
+        If policy, population and model do not fit together, or the policy cannot be sealed, as one
+        without a catalogue.
     TrackingError
         If the store is a database, as MLflow's default is, and only mlflow-skinny is installed.
     InputError
@@ -137,32 +128,22 @@ def log_protected_model(
         )
         if input_example is None and not track:
             input_example = example_of(population, anonymizer.policy_.k)
-        alone = not promise_of(anonymizer.policy_.guarantee).releases_counterfactuals
-        if explainer is None and not alone:
-            raise InputError(
-                'there is no explainer to log; give one, or PrivacyPolicy(guarantee="catalogue")'
-            )
-        things = {"model": model}
-        if not alone:
-            code = Path(folder) / "explainer"
-            things["explainer"] = _saved_from_code(explainer, code, code_paths)
         card = Card(population, anonymizer.policy_, anonymizer.goal_.desired, most)
         artifacts = {
-            name_inside: _saved(thing, Path(folder) / name_inside)
-            for name_inside, thing in things.items()
+            "model": _saved(model, Path(folder) / "model"),
+            "catalogue": str(Path(folder) / "catalogue.cfk"),
         }
-        artifacts["population"] = str(Path(folder) / "population.cfk")
         # a path tells too much
         named = model if isinstance(model, str) and model.startswith("models:/") else None
         settings |= {"track": track, "model": named}
-        anonymizer.seal(artifacts["population"], settings=settings)
+        anonymizer.seal(artifacts["catalogue"], settings=settings)
         # MLflow asks for an example; nobody should be led to store a person's row.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")
         logged: ModelInfo = mlflow.pyfunc.log_model(
             name=name,
             python_model=str(Path(__file__).with_name("from_code.py")),
             artifacts=artifacts,
-            signature=signature_of(population, anonymizer.policy_.k),
+            signature=signature_of(population),
             input_example=input_example,
             code_paths=list(code_paths) or None,
             registered_model_name=registered_model_name,
@@ -191,7 +172,7 @@ def _saved_from_code(thing: Any, folder: Path, code_paths: Sequence[str]) -> Any
 
 
 def _saved(thing: Any, path: Path) -> str:
-    """Pickle an explainer or a model to a file, and return its path; return a URI as it is."""
+    """Pickle a model to a file, and return its path; return a URI as it is."""
     if isinstance(thing, str):
         return thing
     file = path.with_suffix(PICKLE)
@@ -231,7 +212,7 @@ def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) 
             client.set_registered_model_tag(registered, key, value)
 
 
-def signature_of(population: Population, k: int) -> ModelSignature:
+def signature_of(population: Population) -> ModelSignature:
     """Return the signature: any type, all features optional, as MLflow's own check would quote the
     request.
     """
@@ -257,7 +238,7 @@ def signature_of(population: Population, k: int) -> ModelSignature:
     outputs = Schema(
         [ColSpec(kind(said)[0], name, required=kind(said)[1]) for name, said in RECORD.items()]
     )
-    params = [ParamSpec("k", DataType.long, k), ParamSpec("max_changes", DataType.long, None)]
+    params = [ParamSpec("max_changes", DataType.long, None)]
     return ModelSignature(inputs, outputs, ParamSchema(params))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 from mlflow import environment_variables
@@ -23,18 +24,14 @@ from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.serving.handler import FAILED, RequestHandler, refusing
 from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
 
-if TYPE_CHECKING:
-    from cfk_plugin.data.policy import PrivacyPolicy
-    from cfk_plugin.release.explainer import ProtectedExplainer
-
 _SWITCH = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
-BUNDLE, EXPLAINER, MODEL = "population", "explainer", "model"
-"""Names of the artifacts: sealed population, explainer and model, each a folder or a file."""
+BUNDLE, MODEL = "catalogue", "model"
+"""Names of the artifacts: sealed catalogue and model, each a folder or a file."""
 
 
 class ProtectedModel(PythonModel):
-    """Answers queries with protected counterfactuals; no attribute leads to explainer, model or
-    population.
+    """Answers queries with protected counterfactuals; no attribute leads to model or
+    catalogue.
     """
 
     # MLflow's: without it every import warns that `predict` has no hints
@@ -60,28 +57,26 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
     settings = population.settings
     if population.policy is None or settings is None:
         raise BundleError("the bundle has no settings of a server; log the protected model again")
-    explainer = load_inner(artifacts[EXPLAINER]) if EXPLAINER in artifacts else None
     model = thresholded(load_inner(artifacts[MODEL]), settings.get("threshold"))
     desired = DesiredOutcome.of_json(settings["desired"]).desired
     track: Any = False
     if settings["track"]:
         track = RunLogger(run_name="served", model=settings.get("model"))
 
-    def make(policy: PrivacyPolicy) -> ProtectedExplainer:
-        return protect(
-            explainer,
-            population=population,
-            policy=policy,
-            model=model,
-            desired=desired,
-            track=track,
-        )
-
-    return RequestHandler(population, population.policy, make, int(settings["most"]))
+    explainer = protect(
+        None,
+        population=population,
+        # raising would fail the whole request
+        policy=replace(population.policy, on_infeasible="withhold"),
+        model=model,
+        desired=desired,
+        track=track,
+    )
+    return RequestHandler(population, explainer, int(settings["most"]))
 
 
 def load_inner(location: str) -> Any:
-    """Load an explainer or a model: a pickled object, or a model of MLflow.
+    """Load a model: a pickled object, or a model of MLflow.
 
     Runs its code.
 
@@ -97,7 +92,7 @@ def load_inner(location: str) -> Any:
             f" {_SWITCH} is false. Log it as a model of MLflow that is no"
             " pickle, and give log_protected_model its URI"
         )
-    with quiet("an explainer or a model cannot be loaded ({}); install what it needs", ModelError):
+    with quiet("the model cannot be loaded ({}); install what it needs", ModelError):
         if is_pickle:
             return cloudpickle.loads(Path(location).read_bytes())
         return load_from_mlflow(location)

@@ -1,6 +1,4 @@
-"""Protecting a Spark table of counterfactuals or queries in place: each worker opens one sealed
-file and keeps it.
-"""
+"""Answering a Spark table of queries in place: each worker opens one sealed file and keeps it."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +22,12 @@ import pandas as pd
 from cfk_plugin.data.constraints import most_changes, rules_of
 from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.population import Population, configured_key
-from cfk_plugin.data.promises import promise_of
-from cfk_plugin.data.rows import select_columns, spread
 from cfk_plugin.errors import (
     BundleError,
     CFKError,
     InputError,
     ModelError,
-    PolicyError,
+    PopulationError,
     quiet,
     serving,
 )
@@ -47,75 +44,6 @@ _WRITTEN = tuple(name for name in RECORD if name != "query")  # rows of Spark ha
 _OPENED: dict[str, KAnonymizer] = {}  # what this worker has opened, of the latest job only
 
 
-def protect_spark(
-    df: Any,
-    anonymizer: KAnonymizer | str | Path,
-    *,
-    model: Any = None,
-    desired: Any = None,
-    keep: Sequence[str] = (),
-    factuals: str | None = None,
-    key: bytes | None = None,
-) -> Any:
-    """Protect a Spark table of counterfactual instances.
-
-    Every row becomes the record that `KAnonymizer.transform` releases for it on one machine: the
-    population is sealed (`KAnonymizer.seal`) and sent with its partition, which no worker builds
-    again. It protects the people in the population from receivers of the records, not from those
-    who can read the workers' memory or disks: the model, the key and everybody's quasi-identifiers
-    are there while the job runs.
-
-    Whatever fails on a worker (model, opening the file) gives withheld records with a
-    reason. Nothing is raised there, as Spark sends exceptions with their text to the driver and its
-    logs. So ``on_infeasible="raise"`` withholds, too.
-
-    Parameters
-    ----------
-    df : pyspark.sql.DataFrame
-        One row per counterfactual; must have every feature of the schema.
-    anonymizer : KAnonymizer or path
-        A fitted one, or the file that one was sealed to.
-    model : str or object, optional
-        URI of a model of MLflow, which each worker loads, or the model itself, which is pickled
-        (cloudpickle). Default: what the anonymizer was fitted with; a file has none.
-    desired : label, "opposite" or callable, optional
-        Default: as `model`.
-    keep : sequence of str
-        Columns that stay beside the record, such as an id, as rows of Spark have no order. They
-        leave unchanged, so no column of the schema may be among them.
-    factuals : str, optional
-        Prefix of the columns that hold the instance that each counterfactual explains: with
-        ``"factual_"``, ``factual_age`` beside ``age``. Needed for sentences; with
-        ``desired="opposite"`` but without it, the model's outcome at the counterfactual counts as
-        the desired one.
-    key : bytes, optional
-        The key of the population. Default: the environment variable ``CFK_KEY`` of this process. It
-        travels inside the job, not in Spark's configuration, which Spark displays.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        The kept columns, then ``status``, ``reason``, ``sentence`` (null without factuals), ``k``,
-        ``ncp``, ``pureness``, and ``features``, an array of ``name``, ``kind``, ``low``, ``high``,
-        ``values``, ``missing``. It is lazy: computed whenever it is read.
-
-    Raises
-    ------
-    InputError
-        If columns are missing or clash, or the anonymizer cannot be sent: it has plugins,
-        or a model that cannot be pickled.
-    CFKError
-        If the population cannot be sealed or opened, or model and outcome do not fit it; see
-        `KAnonymizer.fit`.
-    """
-    _require_spark(df, "transform")
-    job = _job(anonymizer, model, desired, configured_key(key))
-    schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
-    names = _columns(df, schema, keep, factuals)
-    job = replace(job, features=len(schema.features), has_factuals=factuals is not None).numbered()
-    return spread(select_columns(df, names), names, job, _form(df, keep))
-
-
 def explain_spark(
     df: Any,
     anonymizer: KAnonymizer | str | Path,
@@ -129,66 +57,100 @@ def explain_spark(
     max_changes: int | None = None,
     key: bytes | None = None,
 ) -> Any:
-    """Answer a Spark table of queries from a catalogue, without an explainer.
+    """Answer a Spark table of queries from a catalogue.
 
     Every query gets the records that `KAnonymizer.explain` releases for it on one machine: the
     catalogue is sealed and sent with the job, once to each worker. It protects as `explain` does.
-    Those who can read the workers' memory or disks see the entries and the model, but nobody's
-    quasi-identifiers.
+    An attacker who can read the workers' memory or disks sees the entries and the model, but
+    nobody's quasi-identifiers.
 
-    Parameters, result and errors are those of `protect_spark` (with one row of `df` per query, and
-    `answers` rows per query in the result, each with its sentence) and those of
-    `KAnonymizer.explain`.
+    Whatever fails on a worker (model, opening the file) gives withheld records with a reason.
+    Nothing is raised there, as Spark sends exceptions with their text to the driver and its logs.
+    So ``on_infeasible="raise"`` withholds, too.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+        One row per query; must have every feature of the schema.
+    anonymizer : KAnonymizer or path
+        A fitted one with a catalogue, or the file that one was sealed to.
+    model : str or object, optional
+        URI of a model of MLflow, which each worker loads, or the model itself, which is pickled
+        (cloudpickle). Default: what the anonymizer was fitted with; a file has none.
+    desired : label, "opposite" or callable, optional
+        Default: as `model`.
+    keep : sequence of str
+        Columns that stay beside the record, such as an id, as rows of Spark have no order. They
+        leave unchanged, so no column of the schema may be among them.
+    answers, features_to_vary, permitted_range, max_changes
+        As in `KAnonymizer.explain`; the result has `answers` rows per query.
+    key : bytes, optional
+        The key of the population. Default: the environment variable ``CFK_KEY`` of this process. It
+        travels inside the job, not in Spark's configuration, which Spark displays.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        The kept columns, then ``status``, ``reason``, ``sentence``, ``k``, ``ncp``, ``pureness``,
+        and ``features``, an array of ``name``, ``kind``, ``low``, ``high``, ``values``,
+        ``missing``. It is lazy: computed whenever it is read.
+
+    Raises
+    ------
+    InputError
+        If columns are missing or clash, or the anonymizer cannot be sent: it has plugins, or a
+        model that cannot be pickled.
+    CFKError
+        If the catalogue cannot be sealed or opened, or model and outcome do not fit it; see
+        `KAnonymizer.fit` and `KAnonymizer.explain`.
     """
-    _require_spark(df, "explain")
-    asked = {
+    if not hasattr(df, "mapInPandas"):
+        raise InputError(
+            f"df must be a Spark DataFrame, got {type(df).__name__}; use KAnonymizer.explain"
+        )
+    constraints = {
         "answers": answers,
         "features_to_vary": features_to_vary,
         "permitted_range": permitted_range,
         "max_changes": max_changes,
     }
-    job = _job(anonymizer, model, desired, configured_key(key), asked)
+    job = _job(anonymizer, model, desired, configured_key(key), constraints)
     schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
-    names = _columns(df, schema, keep, None)
-    job = replace(job, features=len(schema.features)).numbered()
-    return spread(select_columns(df, names), names, job, _form(df, keep))
+    names = _columns(df, schema, keep)
+    job = replace(job, n_features=len(schema.features))
 
+    def answer_batches(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for batch in batches:
+            batch.columns = pd.Index(names)
+            # Spark sends what is raised here, text and all, to the driver and its logs.
+            with quiet("{} on a worker", PopulationError, let=CFKError):
+                records = job(batch)
+            yield records
 
-def _require_spark(df: Any, here: str) -> None:
-    if not hasattr(df, "mapInPandas"):
-        raise InputError(
-            f"df must be a Spark DataFrame, got {type(df).__name__}; use KAnonymizer.{here}"
-        )
+    quoted = ["`" + name.replace("`", "``") + "`" for name in names]
+    unquoted = (f"c{i}" for i in range(len(names)))  # names that need no quoting
+    return df.select(*quoted).toDF(*unquoted).mapInPandas(answer_batches, _form(df, keep))
 
 
 @dataclass(frozen=True, repr=False)
 class _Job:
-    """What a worker needs: the sealed population, how to fit an anonymizer on it, and what the
-    columns are.
-    """
+    """What a worker needs: the sealed catalogue, and how to fit an anonymizer on it."""
 
     bundle: bytes
     key: bytes
     fitting: bytes  # model, desired outcome and options of `KAnonymizer`, pickled
-    features: int = 0
-    has_factuals: bool = False
-    # arguments of `explain`; None to protect counterfactuals
-    asked: Mapping[str, Any] | None = None
-    digest: str = ""
+    constraints: Mapping[str, Any]  # arguments of `KAnonymizer.explain`
+    n_features: int = 0
 
-    def numbered(self) -> _Job:
-        """Return the job with an identity, by which workers recognize what they have opened."""
-        parts = [self.bundle, self.fitting]
-        return replace(
-            self,
-            digest=hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in parts)).hexdigest(),
-        )
+    @cached_property
+    def digest(self) -> str:
+        """The identity by which workers recognize what they have opened."""
+        return hashlib.sha256(hashlib.sha256(self.bundle).digest() + self.fitting).hexdigest()
 
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
-        """Protect some rows, on a worker; if anything fails, all of them are withheld."""
-        kept = batch.iloc[:, self.features * (1 + self.has_factuals) :]
-        if self.asked is not None:
-            kept = kept.take(np.repeat(np.arange(len(batch)), self.asked["answers"]))
+        """Answer some queries, on a worker; if anything fails, all of them are withheld."""
+        kept = batch.iloc[:, self.n_features :]
+        kept = kept.take(np.repeat(np.arange(len(batch)), self.constraints["answers"]))
         try:
             with quiet("{}", CFKError, let=CFKError), _uncollected(), serving():
                 records = self._records(batch)
@@ -205,28 +167,21 @@ class _Job:
         if not len(batch):
             return []
         anonymizer = self._opened()
-        population, n = anonymizer.population_, self.features
-        names, domains, known = population.schema.features, population.domains, Known()
-        wording = population.schema.wording
-        if self.asked is not None:
-            asking: Sequence[Any] = population.conform(batch.iloc[:, :n]).to_dict("records")
-            answers = anonymizer.explain(batch.iloc[:, :n], **self.asked)
-            return [
-                record_of(entry, asking[entry.query], names, domains, known, wording)
-                for entry in answers
-            ]
-        facts = (
-            batch.iloc[:, n : 2 * n].set_axis(batch.columns[:n], axis=1)
-            if self.has_factuals
-            else None
-        )
-        told: Sequence[Any] = [None] * len(batch)
-        if facts is not None:
-            told = population.conform(facts).to_dict("records")
-        entries = anonymizer.transform(batch.iloc[:, :n], facts)
+        population = anonymizer.population_
+        schema = population.schema
+        queries = batch.iloc[:, : self.n_features]
+        people: Sequence[Any] = population.conform(queries).to_dict("records")
+        known = Known()
         return [
-            record_of(entry, told[i], names, domains, known, wording)
-            for i, entry in enumerate(entries)
+            record_of(
+                entry,
+                people[entry.query],
+                schema.features,
+                population.domains,
+                known,
+                schema.wording,
+            )
+            for entry in anonymizer.explain(queries, **self.constraints)
         ]
 
     def _opened(self) -> KAnonymizer:
@@ -238,26 +193,12 @@ class _Job:
     def open(self) -> KAnonymizer:
         population = Population.open(io.BytesIO(self.bundle), key=self.key)
         if population.policy is None:
-            raise InputError("the file has a population and no policy; seal a fitted KAnonymizer")
-        if self.asked is None:
-            population.require_cells(PolicyError(_ALONE))
-        else:
-            population.require_sealed_catalogue(PolicyError(_NONE))
+            raise InputError("the file has no policy; seal a fitted KAnonymizer")
         policy = replace(population.policy, on_infeasible="withhold")
         model, desired, options, later = _unpickled(self.fitting)
         anonymizer = KAnonymizer(policy=policy, **options)
         with warnings.catch_warnings(action="ignore"):  # the driver has been warned
             return anonymizer.fit(population, model, desired, later=later)
-
-
-_ALONE = (
-    "a sealed catalogue answers queries, and a table of counterfactuals needs who is where; use"
-    " explain_spark, or another guarantee"
-)
-_NONE = (
-    'explain_spark needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue"), or use'
-    " protect_spark"
-)
 
 
 @contextmanager
@@ -279,7 +220,7 @@ def _job(
     model: Any,
     desired: Any,
     key: bytes,
-    asked: Mapping[str, Any] | None = None,
+    constraints: Mapping[str, Any],
 ) -> _Job:
     if isinstance(anonymizer, (str, Path)):
         if model is None or desired is None:
@@ -288,8 +229,8 @@ def _job(
             )
         with quiet("the bundle cannot be read: {}; check the path", BundleError):
             bundle = Path(anonymizer).read_bytes()
-        job = _Job(bundle, key, _pickled(model, desired, {}, ()), asked=asked)
-        _tried(job.open(), asked)  # raises here whatever can be refused
+        job = _Job(bundle, key, _pickled(model, desired, {}, ()), constraints)
+        _check_constraints(job.open(), constraints)  # raises here whatever can be refused
         return job
     if not isinstance(anonymizer, KAnonymizer):
         raise InputError(
@@ -300,14 +241,10 @@ def _job(
             "plugins that are given as objects are not sent to workers; install them there"
         )
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "population.cfk"
+        path = Path(folder) / "catalogue.cfk"
         anonymizer.seal(path)
-        needs_explainer = promise_of(anonymizer.policy_.guarantee).releases_counterfactuals
-        if needs_explainer != (asked is None):
-            reason = _ALONE if asked is None else _NONE
-            raise PolicyError(reason)
-        _tried(anonymizer, asked)
         bundle = path.read_bytes()
+    _check_constraints(anonymizer, constraints)
     judge = anonymizer.model_ if model is None else model
     wanted = anonymizer.goal_.desired if desired is None else desired
     options = {
@@ -317,17 +254,18 @@ def _job(
         "rounding": anonymizer.rounding,
         "seed": anonymizer.seed,
     }
-    return _Job(bundle, key, _pickled(judge, wanted, options, anonymizer.later_), asked=asked)
+    return _Job(bundle, key, _pickled(judge, wanted, options, anonymizer.later_), constraints)
 
 
-def _tried(anonymizer: KAnonymizer, asked: Mapping[str, Any] | None) -> None:
-    """Refuse, on the driver, what no worker could answer."""
-    if asked is not None:
-        whole_number("answers", asked["answers"])
-        most_changes(asked["max_changes"])
-        rules_of(
-            anonymizer.population_.encoder, asked["features_to_vary"], asked["permitted_range"]
-        )
+def _check_constraints(anonymizer: KAnonymizer, constraints: Mapping[str, Any]) -> None:
+    """Refuse, on the driver, constraints that no worker could satisfy."""
+    whole_number("answers", constraints["answers"])
+    most_changes(constraints["max_changes"])
+    rules_of(
+        anonymizer.population_.encoder,
+        constraints["features_to_vary"],
+        constraints["permitted_range"],
+    )
 
 
 def _pickled(*fitting: Any) -> bytes:
@@ -349,11 +287,10 @@ def _unpickled(fitting: bytes) -> tuple[Any, ...]:
         return (model, *rest)
 
 
-def _columns(df: Any, schema: Schema, keep: Sequence[str], factuals: str | None) -> tuple[str, ...]:
-    """Return the columns that are read: features, factuals, and those to keep."""
+def _columns(df: Any, schema: Schema, keep: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that are read: features, and those to keep."""
     wanted = [
         *schema.features,
-        *(() if factuals is None else (factuals + name for name in schema.features)),
         *keep,
     ]
     if lost := [name for name in wanted if df.columns.count(name) != 1]:

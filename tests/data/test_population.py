@@ -5,10 +5,7 @@ behind them.
 from __future__ import annotations
 
 import pickle
-import sys
-from pathlib import Path
 
-import cloudpickle
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,8 +14,7 @@ from hypothesis import strategies as st
 
 from cfk_plugin import Interval, Population, Region, Schema
 from cfk_plugin.data.domain import CodeIndex
-from cfk_plugin.data.rows import RecordReader, signed, unsigned
-from cfk_plugin.errors import InputError, MissingDependencyError, PopulationError
+from cfk_plugin.errors import InputError, PopulationError
 
 
 def table(n: int = 500, seed: int = 0) -> pd.DataFrame:
@@ -181,31 +177,6 @@ def test_it_shows_no_row_and_refuses_pickling() -> None:
 # --- the rows behind the cells --------------------------------------------------------------------
 
 
-def test_what_numbers_records_travels_to_workers_alone_and_does_not_show_its_key() -> None:
-    population = Population.from_frame(FRAME, SCHEMA, key=b"a secret")
-    reader = RecordReader(population.encoder, b"a secret")
-    assert "a secret" not in repr(reader) + repr(population.encoder)
-    there = cloudpickle.loads(cloudpickle.dumps(reader))
-    numbers = population.keyed_order(*population.encode(FRAME)).tolist()
-    assert (
-        there.numbers(FRAME).tolist()
-        == population.keyed_numbers(np.arange(500)).tolist()
-        == numbers
-    )
-
-
-def test_a_sealed_population_has_no_rows_to_ask_for(tmp_path: Path) -> None:
-    Population.from_frame(FRAME, SCHEMA, key=b"a secret").seal(tmp_path / "sealed.cfk")
-    sealed = Population.open(tmp_path / "sealed.cfk", key=b"a secret")
-    for refused in (
-        lambda: sealed.frame,
-        lambda: sealed.keyed_numbers(np.array([0])),
-        lambda: sealed.map_rows(lambda table, _: table, "pay long"),
-    ):
-        with pytest.raises(PopulationError, match="has no rows"):
-            refused()
-
-
 def test_rows_of_codes_are_found_where_they_are() -> None:
     rng = np.random.default_rng(0)
     codes = np.unique(rng.integers(-1, 50, (3_000, 3)).astype(np.int32), axis=0)
@@ -214,17 +185,3 @@ def test_rows_of_codes_are_found_where_they_are() -> None:
     assert CodeIndex(codes).find(wanted).tolist() == [
         place.get(tuple(r), -1) for r in wanted.tolist()
     ]
-
-
-def test_keyed_numbers_keep_their_order_where_numbers_have_a_sign() -> None:
-    numbers = np.sort(np.random.default_rng(0).integers(0, 2**64, 1_000, dtype=np.uint64))
-    assert (np.diff(signed(numbers)) >= 0).all()
-    assert unsigned(pd.Series(signed(numbers))).tolist() == numbers.tolist()
-
-
-def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "pyspark"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(MissingDependencyError, match=r"cfk-plugin\[spark\]"):
-        Population.from_spark(FRAME, SCHEMA, key=b"a secret")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -111,19 +110,6 @@ def test_people_with_several_rows_count_once_by_their_smallest_class() -> None:
     facts = facts_of(Population.from_frame(frame, schema), k=15)
     assert (facts["rows"], facts["people"], facts["subject_key"]) == (72, 60, True)
     assert (facts["below_k"], bins(facts)) == (12, [(1, 15, 12), (15, None, 48)])
-
-
-def test_a_sealed_population_says_the_same_of_people(tmp_path: Path) -> None:
-    here = population(*[1] * 30, *[15] * 4)
-    here.seal(tmp_path / "sealed.cfk")
-    sealed = facts_of(Population.open(tmp_path / "sealed.cfk"), k=5)
-    assert sealed["rows"] is None
-    assert {n: v for n, v in sealed.items() if n not in ("rows", "attributes")} == {
-        name: value
-        for name, value in facts_of(here, k=5).items()
-        if name not in ("rows", "attributes")
-    }
-    assert [a["distinct"] for a in sealed["attributes"]] == [34, None]
 
 
 FRAME = pd.DataFrame(

@@ -1,4 +1,4 @@
-"""Sealed populations: what was written comes back, and whatever was changed, lost or written by
+"""Sealed catalogues: what was written comes back, and whatever was changed, lost or written by
 others is refused.
 """
 
@@ -12,22 +12,26 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cfk_plugin import Population, Schema
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.sealing import _seal_of
 from cfk_plugin.errors import BundleError, CFKError
 
-TABLE = pd.DataFrame({"age": range(20, 32), "städte": list("abc") * 4, "pay": range(12)})
+TABLE = pd.DataFrame(
+    {"age": [*range(20, 32)] * 3, "städte": list("abc") * 12, "pay": [1, 2, 3] * 12}
+)
 
 
-def people(key: bytes | None) -> Population:
-    return Population.from_frame(
-        TABLE, Schema.from_frame(TABLE, quasi_identifiers=["age", "städte"]), key=key
-    )
+def people(key: bytes | None) -> KAnonymizer:
+    """Return what can be sealed: a catalogue of these people."""
+    schema = Schema.from_frame(TABLE, quasi_identifiers=["age", "städte"])
+    population = Population.from_frame(TABLE, schema, key=key)
+    policy = PrivacyPolicy(k=3)
+    return KAnonymizer(policy=policy).fit(population, lambda rows: rows["pay"] > 1, True)
 
 
 @pytest.fixture(params=[None, b"a secret"], ids=["no key", "key"])
 def sealed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, bytes | None]:
-    path = tmp_path / "population.cfk"
+    path = tmp_path / "catalogue.cfk"
     people(request.param).seal(path)
     return path, request.param
 
@@ -52,11 +56,12 @@ def test_what_was_written_comes_back_and_is_the_same_file_again(
 ) -> None:
     path, key = sealed
     opened = Population.open(path, key=key)
-    assert opened.schema == people(key).schema
-    assert (opened.n_people, opened.fingerprint) == (12, people(key).fingerprint)
+    original = people(key).population_
+    assert opened.schema == original.schema
+    assert (opened.n_people, opened.fingerprint) == (36, original.fingerprint)
     people(key).seal(tmp_path / "again.cfk")
     assert (tmp_path / "again.cfk").read_bytes() == path.read_bytes()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["again.cfk", "population.cfk"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["again.cfk", "catalogue.cfk"]
 
 
 def test_a_file_with_any_other_byte_is_refused(sealed: tuple[Path, bytes]) -> None:
@@ -71,7 +76,7 @@ def test_a_file_with_any_other_byte_is_refused(sealed: tuple[Path, bytes]) -> No
         with pytest.raises(BundleError, match=r"damaged|changed"):
             Population.open(path, key=key)
     path.write_bytes(whole)
-    assert Population.open(path, key=key).fingerprint == people(key).fingerprint
+    assert Population.open(path, key=key).fingerprint == people(key).population_.fingerprint
 
 
 def test_changed_lost_and_added_content_is_refused(sealed: tuple[Path, bytes]) -> None:

@@ -38,7 +38,6 @@ from cfk_plugin.errors import (
     ModelError,
     NotFittedError,
     PolicyError,
-    PopulationError,
     PrivacyLeakWarning,
     SchemaError,
 )
@@ -575,15 +574,12 @@ def test_wrong_settings_are_refused_by_name(settings: dict[str, Any]) -> None:
 
 
 def test_wrong_input_is_refused(tmp_path: Any, public: DPPrototypes) -> None:
-    PEOPLE.seal(tmp_path / "p.cfk")
-    sealed = Population.open(tmp_path / "p.cfk", key=b"tests")
     tree = DecisionTreeClassifier().fit(patients()[["age", "pay"]], rich(patients()))
     for error, said, use in (
         (NotFittedError, "", lambda: DPPrototypes().explain(QUERIES)),
         (InputError, "Population", lambda: DPPrototypes().fit(patients(), rich, "yes")),  # type: ignore[arg-type]
         (InputError, "missing columns", lambda: public.explain(QUERIES.drop(columns="pay"))),
         (ModelError, "not one of the model's classes", lambda: fitted(model=tree, desired="maybe")),
-        (PopulationError, "none here", lambda: DPPrototypes().fit(sealed, rich, "yes")),
         (PolicyError, "needs model_epsilon", lambda: fitted(model_access="dp")),
         (
             SchemaError,

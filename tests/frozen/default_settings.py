@@ -299,7 +299,6 @@ def of_served_model() -> Recording:
     with _temporary_mlflow_store():
         with warnings.catch_warnings(action="ignore"):  # this module is not logged with the model
             logged = log_protected_model(
-                None,
                 model=LABEL.make_model(),
                 population=loan_population(),
                 desired=LABEL.desired,

@@ -6,15 +6,6 @@ import numpy as np
 import pandas as pd
 
 
-def rich(rows: pd.DataFrame) -> np.ndarray:
-    return (rows["pay"] >= 2).to_numpy().astype(int)
-
-
-def named(rows: pd.DataFrame) -> np.ndarray:
-    """Three outcomes, with names."""
-    return np.asarray(["none", "some", "much"], dtype=object)[rows["pay"].to_numpy(dtype=int) // 2]
-
-
 def paid(rows: pd.DataFrame) -> np.ndarray:
     """A number, as a regression gives."""
     return rows["pay"].to_numpy(dtype=float)

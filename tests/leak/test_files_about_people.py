@@ -61,16 +61,6 @@ class Gate:
         return model(rows)
 
 
-class Rows:
-    """An explainer that returns rows of a table, which it brings along."""
-
-    def __init__(self, accepted: pd.DataFrame) -> None:
-        self.accepted = accepted
-
-    def __call__(self, queries: pd.DataFrame) -> pd.DataFrame:
-        return self.accepted.iloc[np.arange(len(queries))].set_index(queries.index)
-
-
 QUERIES = ASKING[~model(ASKING)].head(30).reset_index(drop=True)
 
 
@@ -102,10 +92,6 @@ def page_of_catalogue(folder: Path) -> None:
     (folder / "page.html").write_text(page)
 
 
-def sealed_population(folder: Path) -> None:
-    fitted("reciprocal").seal(folder / "sealed.cfk")
-
-
 def sealed_catalogue(folder: Path) -> None:
     fitted().seal(folder / "sealed.cfk")
 
@@ -113,7 +99,6 @@ def sealed_catalogue(folder: Path) -> None:
 def logged(folder: Path, guarantee: str) -> None:
     with mlflow.start_run():
         found = log_protected_model(
-            None if guarantee == "catalogue" else Rows(TRAIN),
             model=Gate(),
             population=population(),
             desired=True,
@@ -128,10 +113,6 @@ def logged(folder: Path, guarantee: str) -> None:
 
 def logged_model_of_catalogue(folder: Path) -> None:
     logged(folder, "catalogue")
-
-
-def logged_model_with_explainer(folder: Path) -> None:
-    logged(folder, "reciprocal")
 
 
 def logged_run(folder: Path) -> str:
@@ -161,10 +142,8 @@ FILES: dict[str, Callable[[Path], object]] = {
     "released answers": released_answers,
     "published catalogue": published_catalogue,
     "page of a catalogue": page_of_catalogue,
-    "sealed population, reciprocal": sealed_population,
     "sealed catalogue": sealed_catalogue,
     "logged model of a catalogue": logged_model_of_catalogue,
-    "logged model with an explainer, reciprocal": logged_model_with_explainer,
     "MLflow run": logged_run,
     "spool": spool,
     "privacy report": privacy_report,

@@ -84,19 +84,6 @@ from cfk_plugin import PrivacyReport
 found.log(experiment="an environment of its own")
 assert PrivacyReport.of_experiment("an environment of its own").to_json()
 """,
-    "spark": """
-import shutil
-from cfk_plugin.data.rows import spark_functions
-import pyarrow
-
-functions = spark_functions()
-if shutil.which("java"):
-    from pyspark.sql import SparkSession
-
-    with SparkSession.builder.master("local[1]").getOrCreate() as spark:
-        people = Population.from_spark(spark.createDataFrame(table), schema, key=b"a secret")
-        assert "300" in repr(people)
-""",
 }
 # What says in one line which extra it needs, where there is none.
 TOLD = {

@@ -149,11 +149,6 @@ def read_polars() -> None:
 
 FEATURES: dict[str, tuple[str, str, Callable[[], object]]] = {
     "noise": ("opendp", "dp", load_opendp),
-    "people in Spark": (
-        "pyspark",
-        "spark",
-        lambda: Population.from_spark(FRAME, people().schema, key=b"a secret"),
-    ),
     "a table in Parquet": ("pyarrow", "parquet", lambda: read_table(Path("table.parquet"))),
     "people in Parquet": (
         "pyarrow",
@@ -183,9 +178,7 @@ STORES: dict[str, Callable[[], object]] = {
     ),
     "a registered model": lambda: load_model("models:/credit/1"),
     "a model of a run": lambda: load_model("runs:/credit/model"),
-    "a protected model": lambda: log_protected_model(
-        None, model=len, desired=1, population=people()
-    ),
+    "a protected model": lambda: log_protected_model(model=len, desired=1, population=people()),
 }
 
 

@@ -132,7 +132,7 @@ from cfk_plugin import log_protected_model
 print("logged", found.log(experiment="skinny"))
 with mlflow.start_run():
     rows = {"model": lambda rows: (rows["pay"] > 50).to_numpy(), "desired": True, "population": population, "requirements": []}
-    print("logged", log_protected_model(None, **rows, policy=PrivacyPolicy(k=10)).model_uri)
+    print("logged", log_protected_model(**rows, policy=PrivacyPolicy(k=10)).model_uri)
 """
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -266,36 +265,19 @@ def of_groups(
     return found
 
 
-def sealed(table: Table, k: int, larger: int) -> Iterator[tuple[str, str]]:
-    """Yield digests of what a sealed population releases, for its own k and a larger one."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "population.cfk"
-        fitted(table, table.population, k, **RECIPROCAL).seal(path)
-        population = Population.open(path, key=KEY)
-        for floor in {k, larger}:
-            anonymizer = fitted(table, population, floor, **RECIPROCAL)
-            yield f"sealed-{floor}", of_entries(anonymizer.transform(table.counterfactuals))
-            yield (
-                f"sealed-{floor}-everybody",
-                digest([of_region(r) for r in anonymizer.regions_of(table.rows)]),
-            )
-
-
 def of_generated() -> dict[str, str]:
     table, people, settings = generated(), generated(subject=True), {**FIXED, **GENERATED}
     found = {
         **of_searches(table, SIZES),
         **of_groups(table, SIZES, settings),
-        **dict(sealed(table, 2, 20)),
     }
-    of_people = {**of_groups(people, (2, 8), settings), **dict(sealed(people, 2, 8))}
+    of_people = of_groups(people, (2, 8), settings)
     return {**found, **{f"people-{name}": value for name, value in of_people.items()}}
 
 
 def of_published(name: str, folder: Path) -> dict[str, str]:
     table, sizes = published(name, folder), TABLES[name]
-    found = {**of_searches(table, sizes), **of_groups(table, sizes, FIXED)}
-    return {**found, **dict(sealed(table, sizes[0], sizes[-1]))}
+    return {**of_searches(table, sizes), **of_groups(table, sizes, FIXED)}
 
 
 def stored(name: str) -> dict[str, str]:

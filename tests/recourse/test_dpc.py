@@ -372,9 +372,6 @@ def test_undeclared_domains_sealed_populations_and_wrong_queries_are_refused(
     )
     with pytest.raises(SchemaError, match="'pay' lacks bounds or bins"):
         DPC(**FAST).fit(undeclared, model, "granted")
-    PEOPLE.seal(tmp_path / "people.cfk")
-    with pytest.raises(CFKError):
-        DPC(**FAST).fit(Population.open(tmp_path / "people.cfk"), model, "granted")
     for asked, options, message in (
         (queries.head(0), {}, "no rows"),
         (queries.drop(columns="pay"), {}, "lacks the features pay"),

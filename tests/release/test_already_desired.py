@@ -260,12 +260,11 @@ def test_dices_own_result_has_no_counterfactual_for_such_people(start: Any) -> N
 
 
 def test_a_server_says_that_nothing_needs_to_change() -> None:
-    def make(policy: PrivacyPolicy) -> Any:
-        return protect(
-            None, model=Model(), population=POPULATION, policy=policy, desired="yes", start="query"
-        )
-
-    handler = RequestHandler(POPULATION, PrivacyPolicy(k=5), make, most=50)
+    policy = PrivacyPolicy(k=5)
+    explainer = protect(
+        None, model=Model(), population=POPULATION, policy=policy, desired="yes", start="query"
+    )
+    handler = RequestHandler(POPULATION, explainer, most=50)
     (record,) = handler.answer(GRANTED.head(1))
     assert (record["status"], record["reason"]) == ("withheld", ALREADY)
     assert record["sentence"].endswith("Nothing needs to change.")

@@ -112,7 +112,7 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         FRAME,
     ),  # type: ignore[arg-type]
     "logged population": (
-        lambda: log_protected_model(explainer, model=MODEL, population=TRAIN, desired=True),
+        lambda: log_protected_model(model=MODEL, population=TRAIN, desired=True),
         FRAME,
     ),  # type: ignore[arg-type]
     "reference": (
@@ -129,7 +129,7 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),
     "logged policy": (
         lambda: log_protected_model(
-            explainer, model=MODEL, population=POPULATION, desired=True, policy={"k": 3}
+            model=MODEL, population=POPULATION, desired=True, policy={"k": 3}
         ),  # type: ignore[arg-type]
         OBJECT,
     ),
@@ -184,7 +184,6 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     ),
     "schema": (lambda: Population.from_frame(TRAIN, ["age"]), NO_SCHEMA),  # type: ignore[arg-type]
     "schema of a file": (lambda: Population.from_parquet("rows.parquet", ["age"]), NO_SCHEMA),  # type: ignore[arg-type]
-    "schema of a cluster": (lambda: Population.from_spark(TRAIN, ["age"]), NO_SCHEMA),  # type: ignore[arg-type]
     "a path": (
         lambda: Schema.from_frame("rows.csv", quasi_identifiers=["age"]),
         "at least one row and one column; got str",

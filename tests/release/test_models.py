@@ -343,7 +343,10 @@ KEY = "what the server and this process share"
 KEYED = Population.from_frame(TABLE, POPULATION.schema, key=KEY.encode())
 
 
-@pytest.mark.parametrize(("guarantee", "model", "text", "desired", "threshold"), SERVED)
+@pytest.mark.parametrize(
+    ("guarantee", "model", "text", "desired", "threshold"),
+    [goal for goal in SERVED if goal[0] == "catalogue"],
+)
 def test_a_logged_model_has_the_goal(
     guarantee: Any,
     model: Any,
@@ -363,7 +366,7 @@ def test_a_logged_model_has_the_goal(
     }
     with mlflow.start_run():
         logged = log_protected_model(
-            found, population=KEYED, policy=PrivacyPolicy(k=5, guarantee=guarantee), **asked
+            population=KEYED, policy=PrivacyPolicy(k=5, guarantee=guarantee), **asked
         )
     told = mlflow.pyfunc.load_model(logged.model_uri).predict(QUERIES)
     here = sentences(guarantee, found, model, desired, threshold=threshold)

@@ -288,38 +288,13 @@ def test_a_server_gives_the_same_answers(tmp_path: Path) -> None:
     train, people = table(3), refused(3, 40)
     fitted(train).seal(tmp_path / "catalogue.cfk")
     sealed = Population.open(tmp_path / "catalogue.cfk", key=b"key")
-    assert sealed.policy is not None
-
-    def make(policy: PrivacyPolicy) -> Any:
-        return protect(None, population=sealed, policy=policy, model=model, desired="yes")
-
-    answers = RequestHandler(sealed, sealed.policy, make, 50).answer(people)
+    explainer = protect(None, population=sealed, model=model, desired="yes")
+    answers = RequestHandler(sealed, explainer, 50).answer(people)
     expected = fitted(train).explain(people)
     assert [answer["status"] for answer in answers] == [entry.status for entry in expected]
     assert expected.released
     sentences = [answer["sentence"] for answer in answers]
     assert sentences == expected.text(people)
-
-
-def test_private_values_that_a_sealed_population_does_not_know_are_held_to_it(
-    tmp_path: Path,
-) -> None:
-    train, people = table(1), refused(1, 40)
-    found = train[model(train) == "yes"].head(len(people)).reset_index(drop=True)
-    policy = PrivacyPolicy(k=K, guarantee="reciprocal", min_pureness=0)
-    fitted(train, guarantee="reciprocal", min_pureness=0).seal(tmp_path / "people.cfk")
-    here, there = (
-        protect(
-            lambda _: found, model=model, population=each, policy=policy, desired="yes"
-        ).explain(people)
-        for each in (
-            population(train),
-            Population.open(tmp_path / "people.cfk", key=b"key"),
-        )
-    )
-    assert there.released
-    assert [entry.to_dict() for entry in there] == [entry.to_dict() for entry in here]
-    assert not faults(there, people)
 
 
 @pytest.mark.parametrize("move_towards_query", [False, True])

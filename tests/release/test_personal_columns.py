@@ -138,12 +138,11 @@ def test_a_fit_for_an_audit_does_not_warn() -> None:
 
 
 def test_a_server_writes_one_line_to_its_log(caplog: pytest.LogCaptureFixture) -> None:
-    def make(policy: PrivacyPolicy) -> Any:
-        return protect(
-            None, model=grants, population=population(), policy=policy, desired=True, start="query"
-        )
-
-    handler = RequestHandler(population(), PrivacyPolicy(k=5), make, most=50)
+    policy = PrivacyPolicy(k=5)
+    explainer = protect(
+        None, model=grants, population=population(), policy=policy, desired=True, start="query"
+    )
+    handler = RequestHandler(population(), explainer, most=50)
     with caplog.at_level(logging.WARNING, "cfk_plugin"):
         assert warned(lambda: [handler.answer(REFUSED), handler.answer(REFUSED)]) == []
     lines = [record.getMessage() for record in caplog.records]

@@ -623,10 +623,7 @@ def things(
             population, model, 1
         )
         recorded_result = recorded.transform(WANTED)
-        sealable = KAnonymizer(
-            policy=PrivacyPolicy(k=5, guarantee="reciprocal", objective="ncp")
-        ).fit(population, model, 1)
-        sealable.seal(folder / "sealed.cfk")
+        anonymizer.seal(folder / "sealed.cfk")
         private = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population)
         yield {
             "population": population,

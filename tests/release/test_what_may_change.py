@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -312,25 +311,6 @@ def test_a_call_that_cannot_be_meant_is_refused_before_the_explainer_is_asked(
     for call in (private.explain, private, fitted(train).explain):
         with pytest.raises(InputError, match=r"heigth|'pay'"):
             call(refused(3), **asked)
-
-
-def test_a_sealed_population_holds_answers_to_the_same(tmp_path: Path) -> None:
-    train, asks = table(0), refused(40)
-    found = train[model(train) == "yes"].head(40).reset_index(drop=True)
-    found["job"] = np.where(np.arange(40) % 2, asks["job"], found["job"])
-    people = population_of(train, immutable=["job"], monotone={"pay": "increase"})
-    policy = PrivacyPolicy(k=K, guarantee="reciprocal", min_pureness=0)
-    KAnonymizer(policy=policy).fit(people, model=model, desired="yes").seal(tmp_path / "people.cfk")
-    opened = Population.open(tmp_path / "people.cfk", key=b"key")
-    here, there = (
-        protect(
-            lambda _: found, model=model, population=population, policy=policy, desired="yes"
-        ).explain(asks)
-        for population in (people, opened)
-    )
-    assert [entry.to_dict() for entry in here] == [entry.to_dict() for entry in there]
-    assert 0 < len(here.released) < 40
-    assert all((found["job"] == asks["job"])[entry.query] for entry in there.released)
 
 
 def test_nothing_changes_where_nothing_is_said() -> None:

@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,21 +159,6 @@ def test_ks_are_sorted_once_each_and_may_be_of_numpy(population: Population) -> 
         TABLE.head(12), Schema.from_frame(TABLE, quasi_identifiers=["age", "town"])
     )
     assert [point.k for point in measured(small, ks=None, **SEARCHED)] == [2, 3, 5, 10]
-
-
-def test_a_sealed_population_is_tried_from_its_own_k(
-    population: Population, tmp_path: Path
-) -> None:
-    anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(guarantee="reciprocal", k=12, objective="ncp")
-    ).fit(population, model, True)
-    anonymizer.seal(tmp_path / "bundle")
-    sealed = Population.open(tmp_path / "bundle")
-    found = frontier(RAW, population=sealed, model=model, desired=True)
-    assert [point.k for point in found] == [15, 20, 25, 30]
-    assert found.policy["k"] == 12
-    with pytest.raises(PolicyError, match="k = 5 is below the floor of the bundle, 12"):
-        frontier(RAW, population=sealed, model=model, desired=True, ks=[5])
 
 
 def test_the_policy_is_kept_but_for_k_and_nothing_is_raised_for_what_is_withheld(
@@ -444,10 +428,10 @@ def test_a_raw_counterfactual_that_does_not_flip_is_not_pure() -> None:
 
 
 def test_without_rows_nothing_is_compared(tmp_path) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=2)).fit(
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2)).fit(
         Population.from_frame(TEN, OF_AGE), rich, True
     )
-    anonymizer.seal(tmp_path / "population.cfk")
-    sealed = Population.open(tmp_path / "population.cfk")
+    anonymizer.seal(tmp_path / "catalogue.cfk")
+    sealed = Population.open(tmp_path / "catalogue.cfk")
     with pytest.raises(InputError, match="need the training rows"):
         frontier(RICH, population=sealed, model=rich, desired=True, ks=[2], compare=True)

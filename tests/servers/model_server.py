@@ -1,4 +1,4 @@
-"""A real server of MLflow with a protected explainer behind it, for tests that speak HTTP."""
+"""A real server of MLflow with a protected model behind it, for tests that speak HTTP."""
 
 from __future__ import annotations
 
@@ -80,20 +80,24 @@ def population() -> Population:
     return Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["age", "town"]))
 
 
+def served() -> pd.DataFrame:
+    """Return patients with illnesses that many of them share, as a catalogue needs them."""
+    return patients().assign(illness=["a cold", "a burn"] * 30)
+
+
 def logged(k: int = K, **options: Any) -> Any:
-    """Log the explainer as a protected model."""
+    """Log a catalogue and the model as a protected model."""
+    train = served()
+    schema = Schema.from_frame(train, quasi_identifiers=["age", "town"])
     settings: dict[str, Any] = {
         "model": accepts,
-        "population": population(),
+        "population": Population.from_frame(train, schema),
         "desired": 1,
         "requirements": [],  # otherwise MLflow loads the model once more to find them
-        "code_paths": [__file__],  # so that the server finds the explainer and the model, too
-        "policy": PrivacyPolicy(guarantee="reciprocal", k=k),
+        "code_paths": [__file__],  # so that the server finds the model, too
+        "policy": PrivacyPolicy(k=k),
     }
-    return log_protected_model(
-        NearestInAge(patients()),
-        **settings | {"policy": PrivacyPolicy(guarantee="reciprocal", k=k)} | options,
-    )
+    return log_protected_model(**settings | options)
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,7 @@ def test_a_protected_model_is_measured_from_its_records(
 
 def test_a_protected_model_that_withholds_everything_is_measured(store: str) -> None:
     with mlflow.start_run():
-        info = logged(6, policy=PrivacyPolicy(guarantee="reciprocal", k=6, max_ncp=0.0))
+        info = logged(6, policy=PrivacyPolicy(k=6, max_ncp=0.0))
         result = evaluate_protected(info.model_uri)
     assert (result.metrics["cfk.released"], result.metrics["cfk.withheld_rate"]) == (0, 1)
     assert "cfk.k_min" not in result.metrics

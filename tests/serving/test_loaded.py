@@ -59,7 +59,7 @@ def test_answers_of_a_served_catalogue_have_the_margin(tmp_path: Path) -> None:
     with mlflow.start_run(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logged = log_protected_model(
-            None, model=uri, desired=True, population=POPULATION, policy=policy, requirements=[]
+            model=uri, desired=True, population=POPULATION, policy=policy, requirements=[]
         )
         served = mlflow.pyfunc.load_model(logged.model_uri)
     queries = TABLE[~model.predict(TABLE)].head(20).reset_index(drop=True)

@@ -22,7 +22,7 @@ from mlflow import MlflowClient
 
 from cfk_plugin import Population, PrivacyPolicy, Schema
 from cfk_plugin.serving.card import LONGEST, Card
-from model_server import K, logged, patients, population
+from model_server import K, accepts, logged, patients, population, served
 
 NAME = "patients-explained"
 TAGS = {
@@ -69,10 +69,10 @@ def use(uri: str | None) -> None:
 def test_version_and_model_carry_the_tags(registry: Any) -> None:
     client = MlflowClient()
     found = client.get_model_version(NAME, "1").tags
-    policy = PrivacyPolicy(guarantee="reciprocal", k=K)
+    policy = PrivacyPolicy(k=K)
     assert set(found) == TAGS
     assert (found["cfk.policy_sha256"], found["cfk.k"]) == (policy.sha256, str(K))
-    assert found["cfk.guarantee"] == "reciprocal"
+    assert found["cfk.guarantee"] == "catalogue"
     assert client.get_registered_model(NAME).tags == found
     assert found.items() <= client.get_logged_model(registry.model_id).tags.items()
     assert found["cfk.population_fingerprint"] == registry.metadata["cfk.population_fingerprint"]
@@ -86,7 +86,7 @@ def test_description_and_readme_are_the_card(registry: Any) -> None:
         "k-anonymous, k = 5, with respect to the population",
         "60 people",
         "`age`, `town`",
-        "released as they are: `illness`, `pay`",
+        "`illness`, `pay`",
         "## What it does not protect",
         f"models:/{NAME}/1",
     ):
@@ -102,7 +102,8 @@ def test_the_call_that_the_card_shows_works(registry: Any) -> None:
     text = MlflowClient().get_model_version(NAME, "1").description
     code = re.search(r"```python\n(.*?)\n```", text, re.S)
     assert code
-    queries = patients()[list(population().schema.features)].head(2)
+    table = served()
+    queries = table[accepts(table) == 0].head(2)
     records = eval(code[1], {"mlflow": mlflow, "queries": queries})
     assert [record["status"] for record in records] == ["released"] * 2
 

@@ -82,7 +82,6 @@ OURS: dict[str, tuple[Any, str]] = {
         request({**GOOD, "town": ["SENTINEL"]}),
         f"{handler.VALUES}: a value of another type in column 'town'",
     ),
-    "a small k": (request(GOOD, k=1), handler.FLOOR),
     "no changes": (request(GOOD, max_changes=0), handler.CHANGES),
 }
 
@@ -95,7 +94,7 @@ def test_the_model_refuses_with_a_constant_text(server: Server, body: Any, messa
 
 ECHOED: dict[str, tuple[Any, str, int]] = {
     "not JSON": (b"SENTINEL", "application/json", 400),
-    "a parameter of another type": (request(GOOD, k="SENTINEL"), "application/json", 400),
+    "a parameter of another type": (request(GOOD, max_changes="SENTINEL"), "application/json", 400),
     "another content type": (b"", "text/SENTINEL", 415),
 }
 

@@ -18,9 +18,7 @@ from cfk_plugin import Population, log_protected_model
 def uri(mlflow_store: str, model: Any, population: Population) -> str:
     """Log a model that answers from a catalogue; return its address."""
     with mlflow.start_run():
-        info = log_protected_model(
-            None, model=model, population=population, desired=1, requirements=[]
-        )
+        info = log_protected_model(model=model, population=population, desired=1, requirements=[])
     return str(info.model_uri)
 
 

@@ -19,7 +19,7 @@ def records(
 ) -> pd.DataFrame:
     """Return the answers to a Spark table with an id, in the order of the ids."""
     with mlflow.start_run():
-        info = log_protected_model(None, model=model, population=population, desired=1)
+        info = log_protected_model(model=model, population=population, desired=1)
     explain = mlflow.pyfunc.spark_udf(spark, info.model_uri, env_manager="local")
     people = spark.createDataFrame(refused.assign(id=range(len(refused)))).repartition(3)
     answers = people.select("id", explain(*refused.columns).alias("answer"))

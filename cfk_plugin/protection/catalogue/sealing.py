@@ -202,7 +202,7 @@ def catalogue_from_arrays(
     goal: DesiredOutcome,
     model: TrainingLabels,
 ) -> Catalogue | None:
-    """Return the catalogue of a sealed population, without rows; None if none was sealed.
+    """Return the catalogue that was sealed, without rows; None if none was sealed.
 
     Raises
     ------

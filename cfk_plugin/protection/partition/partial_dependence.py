@@ -6,18 +6,12 @@ pure, whatever private values it is released with.
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from cfk_plugin.data.combinations import rows_for_cells
-from cfk_plugin.data.decision import Mask
-from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.rows import RecordReader, in_order, signed, unsigned
+from cfk_plugin.data.rows import in_order
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.protection.axes import Floats, Ints
 
@@ -42,8 +36,6 @@ def partial_dependence(rows: TrainingLabels, goal: DesiredOutcome) -> Floats:
     population = rows.population
     n_classes = len(population.cells)
     max_records = max(1, min(_MAX_RECORDS, _MAX_ROWS // n_classes))
-    if not population.has_rows:
-        return _partial_dependence_on_cluster(population, rows.model, goal, max_records)
     labels = rows.labels(np.arange(population.n_rows))
     candidates = np.flatnonzero(goal.is_eligible(labels))
     if not len(candidates):
@@ -71,62 +63,3 @@ def _drawn_rows(population: Population, candidates: Ints, max_records: int) -> I
     order = in_order(population.codes[rows_with_least], population.schema, numbers[is_least])
     drawn_rows: Ints = rows_with_least[order[:n_records]]
     return drawn_rows
-
-
-def _partial_dependence_on_cluster(
-    population: Population, model: LabelModel, goal: DesiredOutcome, max_records: int
-) -> Floats:
-    """Do the same as `partial_dependence` on the workers of a cluster.
-
-    The workers get the model and the key. They send back counts, keyed numbers and votes, but no
-    row.
-    """
-    cells = population.cells
-    frequent = _most_frequent(population, model) if goal.needs_factual_labels else None
-
-    def is_desired(labels: NDArray[np.object_]) -> Mask:
-        if frequent is None:
-            return goal.is_met(labels)
-        return np.array([str(label) == frequent for label in labels.tolist()], dtype=bool)
-
-    def least_numbers(frame: pd.DataFrame, reader: RecordReader) -> pd.DataFrame:
-        candidates = frame
-        if frequent is None:
-            candidates = frame[is_desired(model(frame).astype(object))]
-        return pd.DataFrame({"number": signed(np.sort(reader.numbers(candidates))[:max_records])})
-
-    number_table = population.map_rows(least_numbers, "number long")
-    drawn_numbers = np.sort(unsigned(number_table["number"]))[:max_records]
-
-    def vote(frame: pd.DataFrame, reader: RecordReader) -> pd.DataFrame:
-        """Return, for each drawn record of a part of the table, one bit per class."""
-        numbers, first = np.unique(reader.numbers(frame), return_index=True)
-        is_drawn = np.isin(numbers, drawn_numbers)
-        records = frame.iloc[first[is_drawn]]
-        votes = []
-        for i in range(len(records)):
-            rows = rows_for_cells(reader.encoder, records, np.full(len(cells), i), cells)
-            votes.append(np.packbits(is_desired(model(rows).astype(object))).tobytes())
-        return pd.DataFrame({"number": signed(numbers[is_drawn]), "votes": votes})
-
-    if not len(drawn_numbers):
-        return np.zeros(len(cells))
-    votes = population.map_rows(vote, "number long, votes binary")
-    votes_of_number = dict(zip(unsigned(votes["number"]).tolist(), votes["votes"], strict=True))
-    n_desired = np.zeros(len(cells))
-    for number in drawn_numbers.tolist():  # as often as drawn: equal records have equal numbers
-        packed = np.frombuffer(votes_of_number[number], dtype=np.uint8)
-        n_desired += np.unpackbits(packed, count=len(cells))
-    return n_desired / len(drawn_numbers)
-
-
-def _most_frequent(population: Population, model: LabelModel) -> str:
-    """Return the spelling of the most frequent label, the first on a tie."""
-
-    def count_labels(frame: pd.DataFrame, _: RecordReader) -> pd.DataFrame:
-        counts = Counter(map(str, model(frame).astype(object).tolist()))
-        return pd.DataFrame({"label": list(counts), "people": list(counts.values())})
-
-    counted = population.map_rows(count_labels, "label string, people long")
-    people = counted.groupby("label")["people"].sum()
-    return str(people.sort_index().idxmax())
