@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,25 +26,15 @@ class Artifacts:
     run_id: str
     _folder: Path  # for copies; whoever made it deletes it, also if a store still writes a copy
     _repository: ArtifactRepository
-    _on_answer: Callable[[], None]
 
     @classmethod
-    def of(
-        cls,
-        run: Run,
-        tracking_uri: str,
-        folder: Path,
-        on_answer: Callable[[], None] = lambda: None,
-    ) -> Artifacts:
-        """Return the files of a run; copies of them are in a folder as long as they are read.
-
-        `on_answer` is called whenever the store has answered a request.
-        """
+    def of(cls, run: Run, tracking_uri: str, folder: Path) -> Artifacts:
+        """Return the files of a run; copies of them are in a folder as long as they are read."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with tracking_errors(f"run {run.info.run_id}: its artifacts cannot be opened"):
             repository = get_artifact_repository(run.info.artifact_uri, tracking_uri=tracking_uri)
-        return cls(run.info.run_id, folder, repository, on_answer)
+        return cls(run.info.run_id, folder, repository)
 
     def where(self, path: str) -> str:
         """Return how messages name a file."""
@@ -54,7 +44,6 @@ class Artifacts:
         """Return the sorted names in a folder; none if there is no such folder."""
         with tracking_errors(f"{self.where(path)}: it cannot be listed"):
             files = self._repository.list_artifacts(path)
-        self._on_answer()
         return sorted(Path(file.path).name for file in files)
 
     def content(self, path: str) -> bytes:
@@ -71,7 +60,6 @@ class Artifacts:
                     f"{self.where(path)}: it cannot be fetched ({kind_of(error)}); check that the"
                     " artifact store answers, still has it, and lets this machine read it"
                 ) from error
-            self._on_answer()
             return copy.read_bytes()
 
     def document(self, path: str) -> Mapping[str, Any]:

@@ -112,16 +112,15 @@ def name_of_experiment(client: MlflowClient, experiment_id: str) -> str:
         return str(client.get_experiment(experiment_id).name)
 
 
-def runs_in(client: MlflowClient, experiment_id: str, on_answer: Callable[[], None]) -> list[Run]:
+def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
     """Return the runs of an experiment that are marked as holding explanations or an audit.
 
-    Deleted runs are left out. `on_answer` is called whenever the store has answered a request.
+    Deleted runs are left out.
     """
     runs: dict[str, Run] = {}
     with tracking_errors(_UNREADABLE):
         for condition in _CONDITIONS:
             for page in _search(client, experiment_id, condition):
-                on_answer()
                 runs |= {run.info.run_id: run for run in page}
     return list(runs.values())
 

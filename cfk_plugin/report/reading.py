@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import InputError, TrackingError, require
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.records.artifacts import Artifacts
+from cfk_plugin.records.parts import CERTIFICATE, Part, frame_of, read_part, split_counted
 from cfk_plugin.records.period import Moment, Period, moment_text
 from cfk_plugin.records.record import SCHEMA_VERSION
 from cfk_plugin.records.run import ASKED, EVALUATION, UNTRACKED
@@ -27,10 +26,8 @@ from cfk_plugin.records.search import (
     runs_in,
     summaries_of,
 )
-from cfk_plugin.records.shards import CERTIFICATE, Shard, counted, frame_of, read_shard
 from cfk_plugin.records.summary import SUMMARY, Figures, Summary
 from cfk_plugin.records.tables import SUFFIX
-from cfk_plugin.records.workers import Workers
 from cfk_plugin.report.runs import Evidence, RunEvidence
 
 if TYPE_CHECKING:
@@ -66,15 +63,10 @@ class StoredRun:
     recounted: frozenset[str]  # those that have a recount
 
     @classmethod
-    def read(
-        cls, folder: Path, tracking_uri: str, on_answer: Callable[[], None], run: Run
-    ) -> StoredRun:
-        """Read a run; `folder` is for copies of its files.
-
-        `on_answer` is called whenever the store has answered a request.
-        """
+    def read(cls, folder: Path, tracking_uri: str, run: Run) -> StoredRun:
+        """Read a run; `folder` is for copies of its files."""
         _check_version(run)
-        artifacts = Artifacts.of(run, tracking_uri, folder, on_answer)
+        artifacts = Artifacts.of(run, tracking_uri, folder)
         names = artifacts.names("cfk")
         documents = [name for name in (*DOCUMENTS, SUMMARY) if f"{name}.json" in names]
         audits = [name for name in names if name.startswith("audit") and name.endswith(".json")]
@@ -128,14 +120,19 @@ class StoredRun:
         untracked = self.run.data.metrics.get(UNTRACKED, 0)
         return summary.at(self.asked, untracked) or {}
 
-    def shard(self, name: str, period: Period) -> Shard | None:
-        """Read a file of explanations with its recount; None if it has no rows."""
-        path = f"{EXPLANATIONS}/{name}"
-        explanations = self.artifacts.content(path)
-        recount = None
-        if name in self.recounted:
-            recount = self.artifacts.content(f"{RECOUNT}/{name}")
-        return read_shard(name, explanations, recount, self.artifacts.where(path), period)
+    def parts(self, period: Period) -> list[Part]:
+        """Read the files of explanations that have rows, each with its recount."""
+        parts = []
+        for name in self.files:
+            path = f"{EXPLANATIONS}/{name}"
+            explanations = self.artifacts.content(path)
+            recount = None
+            if name in self.recounted:
+                recount = self.artifacts.content(f"{RECOUNT}/{name}")
+            part = read_part(explanations, recount, self.artifacts.where(path), period)
+            if part is not None:
+                parts.append(part)
+        return parts
 
 
 def _check_version(run: Run) -> None:
@@ -169,7 +166,7 @@ def read_runs(
     if not ids:
         raise InputError("there is no run to read: give the id of at least one")
     with _opened(tracking_uri, Period.of(since, until), progress) as reader:
-        runs = list(reader.workers.map(partial(run_named, reader.client), ids))
+        runs = [run_named(reader.client, run_id) for run_id in ids]
         stored = reader.stored(runs)
         empty = [each.run.info.run_id for each in stored if each.is_empty]
         if empty:
@@ -194,10 +191,8 @@ def read_experiment(
     """
     require("experiment", name, str, "give its name, or id: and its id")
     with _opened(tracking_uri, Period.of(since, until), progress) as reader:
-        experiment = reader.workers.call(experiment_named, reader.client, name)
-        runs = reader.workers.call(
-            runs_in, reader.client, experiment.experiment_id, reader.workers.note_answer
-        )
+        experiment = experiment_named(reader.client, name)
+        runs = runs_in(reader.client, experiment.experiment_id)
         stored = [each for each in reader.stored(runs) if not each.is_empty]
         return reader.evidence(stored, f"experiment {name!r}")
 
@@ -206,15 +201,13 @@ def read_experiment(
 def _opened(
     tracking_uri: str | None, period: Period, progress: Progress | None
 ) -> Iterator[_Reader]:
-    with tempfile.TemporaryDirectory(prefix="cfk-report-") as folder, Workers() as workers:
-        client = workers.call(opened, tracking_uri)
-        yield _Reader(client, workers, Path(folder), period, progress)
+    with tempfile.TemporaryDirectory(prefix="cfk-report-") as folder:
+        yield _Reader(opened(tracking_uri), Path(folder), period, progress)
 
 
 @dataclass(slots=True)
 class _Reader:
     client: MlflowClient
-    workers: Workers
     folder: Path
     period: Period
     progress: Progress | None
@@ -225,16 +218,14 @@ class _Reader:
     def stored(self, runs: Iterable[Run]) -> list[StoredRun]:
         """Read runs without their rows, oldest first."""
         ordered = sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
-        read = partial(
-            StoredRun.read, self.folder, self.client.tracking_uri, self.workers.note_answer
-        )
-        return list(self.workers.map(read, ordered))
+        return [StoredRun.read(self.folder, self.client.tracking_uri, run) for run in ordered]
 
     def evidence(self, stored: Sequence[StoredRun], searched: str) -> Evidence:
         """Read the rows of runs, and return what is of the period; `searched` names the runs."""
-        experiments = sorted({each.run.info.experiment_id for each in stored})
-        name_of = partial(name_of_experiment, self.client)
-        names = dict(zip(experiments, self.workers.map(name_of, experiments), strict=True))
+        experiments = {each.run.info.experiment_id for each in stored}
+        names = {
+            experiment: name_of_experiment(self.client, experiment) for experiment in experiments
+        }
         runs = [run for run in self._runs(stored, names) if run is not None]
         if not runs:
             raise InputError(f"nothing to report on in {searched}: {self._reason(len(stored))}")
@@ -245,37 +236,27 @@ class _Reader:
     def _runs(
         self, stored: Sequence[StoredRun], names: Mapping[str, str]
     ) -> Iterator[RunEvidence | None]:
-        """Yield run by run, while files of the next runs are read."""
-        files = [(each, name) for each in stored for name in each.files]
-        shards = self.workers.map(lambda file: file[0].shard(file[1], self.period), files)
         for n_done, each in enumerate(stored):
             if self.progress is not None:
                 self.progress(n_done, len(stored))
-            # The files are in the order of their runs.
-            of_run = [shard for shard in islice(shards, len(each.files)) if shard is not None]
-            yield self._run(each, of_run, names[each.run.info.experiment_id])
+            yield self._run(each, names[each.run.info.experiment_id])
         if self.progress is not None:
             self.progress(len(stored), len(stored))
 
-    def _run(
-        self, stored: StoredRun, shards: Sequence[Shard], experiment: str
-    ) -> RunEvidence | None:
+    def _run(self, stored: StoredRun, experiment: str) -> RunEvidence | None:
         """Return what a run holds that is of the period; None if it holds nothing of it."""
         run = stored.run
         where = stored.artifacts.where(EXPLANATIONS)
-        kept, others = counted(
-            shards,
-            stored.asked,
-            where,
-            lambda: self.workers.call(summaries_of, self.client, run.info.run_id),
-        )
-        self.spans += [shard.span for shard in shards]
-        n_uncounted = sum(shard.inside for shard in others)
+        parts = stored.parts(self.period)
+        summaries = summaries_of(self.client, run.info.run_id) if parts else set()
+        counted, others = split_counted(parts, stored.asked, summaries, where)
+        self.spans += [part.span for part in parts]
+        n_uncounted = sum(part.n_inside for part in others)
         if n_uncounted:
             self.uncounted[run.info.run_id] = n_uncounted
         rows = None
-        if any(shard.inside for shard in kept):
-            rows = frame_of(kept)
+        if any(part.n_inside for part in counted):
+            rows = frame_of(counted)
         started = int(run.info.start_time or 0)
         if stored.is_audited:
             self.spans.append((started, started))

@@ -187,10 +187,11 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
     info = client.create_run(
         experiment.experiment_id, start_time=START.value // 1_000_000, run_name="release"
     ).info
+    last = table["timestamp"].iloc[-1] if len(table) else START
     client.log_batch(
         info.run_id,
         [
-            Metric(f"cfk.{name}", float(value), START.value // 1_000_000, 0)
+            Metric(f"cfk.{name}", float(value), last.value // 1_000_000, len(table))
             for name, value in metrics.items()
         ],
         [

@@ -4,13 +4,9 @@ gone is named.
 
 from __future__ import annotations
 
-import concurrent.futures.thread
-import contextvars
 import gzip
 import json
 import math
-import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -20,14 +16,11 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 import reported
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.stores import StoreDownError
 from cfk_plugin.records.summary import Summary
-from cfk_plugin.records.workers import Workers
 from cfk_plugin.report.reading import read_experiment, read_runs
 from parts import figures_with, packed
 from prototyped import certificate, prototypes
@@ -554,118 +547,6 @@ def test_a_store_that_is_not_there_is_no_reason_to_wait() -> None:
         PrivacyReport.of_runs("f" * 32, tracking_uri="http://127.0.0.1:9")
     with pytest.raises(TrackingError, match="cannot be opened"):
         PrivacyReport.of_experiment("tests", tracking_uri="ftp://nowhere")
-
-
-def test_a_store_that_hangs_is_given_up_and_keeps_no_process_alive(
-    experiment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_id = start(experiment)
-    add(run_id, [15])
-    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", 0.05)
-    monkeypatch.setattr("cfk_plugin.records.workers._FAREWELL", 0.05)
-    here: contextvars.ContextVar[str] = contextvars.ContextVar("here", default="nowhere")
-    here.set("a workspace")  # as MLflow keeps one
-    silent, found, get = threading.Event(), [], mlflow.MlflowClient.get_run
-
-    def hang(self: Any, run_id: str) -> Any:
-        found.append((here.get(), threading.current_thread()))
-        silent.wait()
-        return get(self, run_id)
-
-    monkeypatch.setattr(mlflow.MlflowClient, "get_run", hang)
-    try:
-        with pytest.raises(TrackingError, match=r"did not answer for 0\.05 seconds"):
-            PrivacyReport.of_runs(run_id)
-    finally:
-        silent.set()
-    ((where, thread),) = found
-    assert (where, thread.daemon) == ("a workspace", True)
-
-
-def test_a_slow_store_that_answers_is_not_given_up(
-    experiment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One task has many requests, and tasks wait for their turn; each request is fast enough."""
-    patience = 1.0
-    pause = 0.3
-    for _ in range(3):
-        add(start(experiment, audit=True), [15])
-    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", patience)
-    monkeypatch.setattr("cfk_plugin.records.workers._THREADS", 1)
-
-    def slow_down(kind: type, name: str) -> None:
-        method = getattr(kind, name)
-
-        def slow(*arguments: Any, **options: Any) -> Any:
-            time.sleep(pause)
-            return method(*arguments, **options)
-
-        monkeypatch.setattr(kind, name, slow)
-
-    for name in ("search_runs", "get_experiment"):
-        slow_down(mlflow.MlflowClient, name)
-    for name in ("list_artifacts", "_download_file"):
-        slow_down(LocalArtifactRepository, name)
-    assert len(PrivacyReport.of_experiment(experiment).run_ids) == 3
-
-
-def test_tasks_that_wait_for_their_turn_are_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", 0.5)
-    with Workers() as workers:
-        squares = workers.map(lambda number: time.sleep(0.3) or number**2, range(17))
-        assert next(squares) == 0
-        assert workers.call(lambda: "the last in the queue") == "the last in the queue"
-        assert list(squares) == [number**2 for number in range(1, 17)]
-
-
-def test_an_answer_that_comes_when_patience_ends_is_returned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def wait_too_long(futures: list[concurrent.futures.Future[str]], _: float) -> None:
-        concurrent.futures.wait(futures)
-
-    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", 0.05)
-    monkeypatch.setattr("cfk_plugin.records.workers.wait", wait_too_long)
-    with Workers() as workers:
-        assert workers.call(lambda: time.sleep(0.2) or "late") == "late"
-
-
-def test_an_error_of_a_task_is_not_taken_for_a_store_that_does_not_answer() -> None:
-    def fail() -> None:
-        raise TimeoutError("of the task")
-
-    with Workers() as workers, pytest.raises(TimeoutError, match="of the task"):
-        workers.call(fail)
-
-
-def test_a_file_that_never_comes_keeps_no_process_alive(
-    experiment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """No copy is left, although a thread still writes it."""
-    run_id = start(experiment)
-    add(run_id, [15])
-    monkeypatch.setattr("cfk_plugin.records.workers.PATIENCE", 2.0)
-    monkeypatch.setattr("cfk_plugin.records.workers._FAREWELL", 0.05)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    silent = threading.Event()
-    waiting: list[threading.Thread] = []
-
-    def hang(self: Any, remote_file_path: str, local_path: str) -> None:
-        waiting.append(threading.current_thread())
-        Path(local_path).write_bytes(CANARY.encode())
-        silent.wait()
-
-    monkeypatch.setattr(LocalArtifactRepository, "_download_file", hang)
-    try:
-        with pytest.raises(StoreDownError, match=r"did not answer for 2 seconds"):
-            PrivacyReport.of_runs(run_id)
-        assert list(tmp_path.iterdir()) == []
-        (thread,) = waiting
-        # At its end, a process waits for threads of a pool, daemons or not.
-        assert thread.daemon
-        assert thread not in concurrent.futures.thread._threads_queues
-    finally:
-        silent.set()
 
 
 @pytest.mark.slow
