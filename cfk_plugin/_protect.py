@@ -31,6 +31,7 @@ from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, 
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.lookup.exact import ExactProtector
+from cfk_plugin.records.journal import JOURNAL
 from cfk_plugin.records.logger import logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.detection import distinct_rows
@@ -62,6 +63,8 @@ def protect(
     method: str | Protector | KAnonymizer | DPPrototypes = "auto",
     start: Start = "auto",
     track: bool | str = False,
+    strict: bool = False,
+    journal: str | Path = JOURNAL,
     plugins: Sequence[object] = (),
     groups: str | None = None,
     sample_explainer: int = 20,
@@ -111,9 +114,14 @@ def protect(
         "explainer" for guarantees that protect the explainer's own counterfactual, and for
         explainers whose adapter declares that no answer depends on single rows; "query" otherwise.
     track : bool or str
-        Whether to log every result to MLflow, or the name of the experiment to log to. This happens
-        in the background, so that no explanation waits for a server. A result whose record cannot
-        be kept on local disk is withheld, unless ``CFK_SPOOL_FULL=release``.
+        Whether to log every result to MLflow before it is returned, or the name of the experiment
+        to log to.
+    strict : bool
+        Whether to withhold a result whose record can neither be logged nor be written to the
+        journal. By default, there is one warning, and the next record counts the explanations.
+    journal : path
+        File for records that MLflow does not take, by default in the working folder. There is one
+        warning; ``cfk track`` sends the records later.
     plugins : sequence
         Plugins for this run, beside installed ones.
     groups : str, optional
@@ -141,7 +149,7 @@ def protect(
     ------
     CFKError
         If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`),
-        or `track` asks for records that cannot be kept.
+        or `strict` is set without `track`.
     """
     check_population(population)
     sample_explainer = whole_number("sample_explainer", sample_explainer, 0)
@@ -154,9 +162,9 @@ def protect(
         )
     if explainer is None and start == "explainer":
         raise InputError('there is no explainer to start at; give one, or write start="query"')
-    logger = logger_of(track)
-    if logger is not None:
-        logger.check()
+    logger = logger_of(track, strict=strict, journal=journal)
+    if strict and logger is None:
+        raise InputError("strict=True withholds what is not recorded; add track=True")
     model = thresholded(model, threshold)
     later = [thresholded(each, threshold) for each in checked_later(later)]
     context = AdaptContext(population.schema.features, population.schema.target)

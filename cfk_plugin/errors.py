@@ -108,6 +108,10 @@ class IgnoredOptionWarning(UserWarning):
     """An option steers only an explainer that is not asked, as answers start at the query."""
 
 
+class UntrackedWarning(UserWarning):
+    """MLflow did not take a record of explanations; it is in the journal, or there is none."""
+
+
 class PersonalColumnWarning(UserWarning):
     """An answer tells somebody to change who they are, such as their sex or age, and nothing says
     whether that can change.

@@ -114,8 +114,8 @@ def _what_takes_longer_than_tests_is_made_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Keep tests that log without asking for `mlflow_store` from writing to a store or a spool of
-    the developer's.
+    """Keep tests that log without asking for `mlflow_store` from writing to a store of the
+    developer's.
     """
     store = tmp_path_factory.mktemp("mlflow") / "stray.db"
     with pytest.MonkeyPatch.context() as patch:

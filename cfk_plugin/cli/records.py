@@ -1,26 +1,16 @@
-"""cfk budget, spool: inspect and maintain what is kept of every release."""
+"""cfk budget, track: inspect and maintain what is kept of every release."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cfk_plugin.cli.frame import app, command, say, show
-from cfk_plugin.errors import InputError
-
-if TYPE_CHECKING:
-    from cfk_plugin.records.outbox import WaitingStream
-    from cfk_plugin.records.spool import Spool
 
 budget = typer.Typer(help="Look at a privacy budget, or raise it.", no_args_is_help=True)
-spool = typer.Typer(help="Send records that wait for MLflow.", no_args_is_help=True)
 app.add_typer(budget, name="budget")
-app.add_typer(spool, name="spool")
 
 BudgetFile = Annotated[Path, typer.Argument(help="SQLite file of the budget.")]
 
@@ -64,59 +54,26 @@ def budget_raise(
     return 0
 
 
-Folder = Annotated[
-    Path | None, typer.Option(help="Folder of the spool. Default: CFK_SPOOL, else the user's own.")
-]
-
-
 @command(
-    "flush",
-    "cfk spool flush\ncfk spool flush --folder /var/lib/cfk/spool",
-    spool,
-    kept="MLflow has what was delivered by now, and the rest waits",
+    "track",
+    "cfk track cfk-journal.jsonl",
+    kept="MLflow has what was sent by now, and counts it once if it is sent again",
 )
-def spool_flush(folder: Folder = None) -> int:
-    """Send what ended processes left behind, and show what still waits, since when, and why.
+def track(
+    journal: Annotated[Path, typer.Argument(help="File with records that MLflow did not take.")],
+) -> int:
+    """Send the records of a journal to MLflow. Records that were sent before add nothing.
 
-    Exit code 0 when all is delivered, else 3.
+    Exit code 0 when MLflow has all of them, else 3.
     """
-    from cfk_plugin.records.shipper import Shipper
+    from cfk_plugin.records.journal import send
 
-    with _existing(folder) as existing:
-        return _show_waiting(Shipper(existing).drain())
-
-
-@contextmanager
-def _existing(folder: Path | None) -> Iterator[Spool]:
-    from cfk_plugin.records.spool import Spool, SpoolSettings, exists
-
-    settings = SpoolSettings.of(folder)
-    if not exists(settings.folder):
-        raise InputError(
-            f"there is no spool in {settings.folder}; give its folder with --folder, or set"
-            " CFK_SPOOL"
-        )
-    with closing(Spool(settings)) as existing:
-        yield existing
-
-
-def _show_waiting(waiting: Sequence[WaitingStream]) -> int:
-    if not waiting:
-        say("Nothing waits: MLflow has every record.")
-        return 0
-    rows = []
-    for stream in waiting:
-        behind = "–" if stream.oldest is None else _since(time.time() - stream.oldest / 1000)
-        problem = stream.problem or "none yet; a process sends it"
-        rows.append(
-            (stream.mark, f"{stream.n_records:,}", f"{stream.n_bytes / 1000:,.0f}", behind, problem)
-        )
-    show(("stream", "records", "kB", "behind", "last problem"), rows, box=None)
-    return 3
-
-
-def _since(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
+    delivery = send(journal)
+    say(f"MLflow has {counted(delivery.n_delivered, 'record')} of {journal}")
+    if delivery.unreadable:
+        lines = ", ".join(map(str, delivery.unreadable))
+        say(f"lines that cannot be read, as a record was not written to its end: {lines}")
+    if delivery.n_waiting:
+        problems = "; ".join(dict.fromkeys(delivery.problems.values()))
+        say(f"{counted(delivery.n_waiting, 'record')} cannot be sent: {problems}")
+    return 0 if delivery.is_complete else 3

@@ -317,7 +317,7 @@ class DPPrototypes:
         ----------
         queries : DataFrame, shape (n, n_features or more)
         track : bool, str or RunLogger
-            Whether the result is logged to MLflow, in the background.
+            Whether to log the result to MLflow, or the name of the experiment to log to.
         groups : str, optional
             Column by which runs tell groups of people apart; see `Explanations.by_group`.
 

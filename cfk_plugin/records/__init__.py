@@ -1,1 +1,1 @@
-"""What is kept of every release: an MLflow run, and the spool that feeds it."""
+"""What is kept of every release: an MLflow run, and the journal of what MLflow did not take."""

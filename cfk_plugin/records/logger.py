@@ -1,10 +1,9 @@
-"""Two ways to log: `RunLogger.log` at once, and `observe` for what explainers release."""
+"""Two ways to log: `RunLogger.log`, and `observe` for the explanations that explainers release."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import secrets
 import sys
@@ -12,13 +11,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cfk_plugin.errors import CFKError, InputError, TrackingError, quiet
+from cfk_plugin.errors import (
+    CFKError,
+    InputError,
+    TrackingError,
+    UntrackedWarning,
+    quiet,
+    require,
+    warn,
+)
+from cfk_plugin.records.journal import JOURNAL, append
 from cfk_plugin.records.record import Loggable, RunRecord
 from cfk_plugin.records.run import RunTarget, RunWriter, chosen_experiment, current_uri
-from cfk_plugin.records.shipper import Shipper, shipper
-
-_log = logging.getLogger(__name__)
-_BYTES = 4_096  # that an explanation's record may need
 
 
 class RunLogger:
@@ -42,9 +46,11 @@ class RunLogger:
         ``models:/credit/3``. Default: the name of its class.
     timeout : float, default 2.0
         Seconds that a tracking server may take to answer.
-    spool : path, optional
-        Folder for records that wait to be logged in the background; see
-        `docs/how-to/log-to-mlflow.md`.
+    strict : bool
+        Whether explanations of an explainer are withheld if their record can neither be logged nor
+        be written to the journal. Otherwise, the next record counts them as ``cfk.untracked``.
+    journal : path
+        File for the records of an explainer that MLflow did not take; ``cfk track`` sends them.
 
     Examples
     --------
@@ -63,38 +69,26 @@ class RunLogger:
         *,
         model: str | None = None,
         timeout: float = 2.0,
-        spool: str | Path | None = None,
+        strict: bool = False,
+        journal: str | Path = JOURNAL,
     ) -> None:
         self.experiment, self.run_name = experiment, run_name
         self.tracking_uri, self.tags, self.model = tracking_uri, dict(tags or {}), model
-        self.timeout, self.spool = timeout, Path(spool) if spool is not None else None
+        self.timeout = timeout
+        self.strict = require("strict", strict, bool, "write True or False")
+        self.journal = Path(journal).absolute()
         self._given = run_id
         self._name = secrets.token_hex(8)
-        self._runs: dict[str, RunWriter] = {}  # by stream
+        self._runs: dict[str, RunWriter] = {}  # by job
         self._latest: RunWriter | None = None
         self._untracked = 0
+        self._is_journal_announced = False
+        self._is_loss_announced = False
 
     @property
     def run_id(self) -> str | None:
         """Id of the run that was logged to last; None until a record arrived there."""
         return self._latest.run_id if self._latest is not None else self._given
-
-    def check(self, count: int = 0) -> None:
-        """Raise a `CFKError` if `count` records cannot be kept: a setting is wrong, or the spool is
-        full or broken.
-        """
-        self._shipper.spool.check(count * _BYTES)
-
-    def may_keep(self, count: int) -> bool:
-        """Say whether records of `count` explanations could be kept now, so that these may leave;
-        see `submit`.
-        """
-        try:
-            self.check(count)
-        except CFKError as error:
-            _log.error("explanations would not be recorded: %s", error)
-            return self._releases_unrecorded(0)
-        return True
 
     def log(self, explanations: Loggable) -> str:
         """Log explanations now: parameters, metrics, tags and the released records; return the
@@ -115,15 +109,13 @@ class RunLogger:
         """
         record = explanations.to_record()
         run = self._place(record)
-        run_id = run.write([self._without_repeats(record, run)])
+        run_id = run.write(self._without_repeats(record, run))
         run.introduced = True
-        run.finish()
         return run_id
 
     def submit(self, explanations: Loggable) -> bool:
-        """Keep a record on local disk, from where a thread sends it to MLflow; waits for no server.
-
-        Never raises.
+        """Log explanations before they leave; if MLflow does not take them, write them to the
+        journal. Never raises.
 
         Parameters
         ----------
@@ -132,49 +124,47 @@ class RunLogger:
         Returns
         -------
         bool
-            Whether they may be given out: with a record, or under ``CFK_SPOOL_FULL=release``
-            (counted in the next one).
+            Whether they may be released: True, unless `strict` is set and there is no record.
         """
-        count = 0
+        untracked = self._untracked
+        self._untracked = 0
+        n_released = 0
         try:
             with quiet("making its record raised {}", TrackingError, let=CFKError):
-                record = replace(explanations.to_record(), untracked=self._untracked)
-                count = len(record.released)
+                record = replace(explanations.to_record(), untracked=untracked)
+                n_released = len(record.released)
                 run = self._place(record)
-                self._shipper.submit(run, self._without_repeats(record, run))
+                record = self._without_repeats(record, run)
+            self._keep(run, record)
             run.introduced = True
-            self._untracked = 0
         except CFKError as error:
-            _log.error("an explanation was not recorded: %s", error)
-            return self._releases_unrecorded(count)
+            self._untracked += untracked
+            if not self.strict:
+                self._untracked += n_released
+            self._announce_loss(error)
+            return not self.strict
         return True
 
-    def flush(self, seconds: float = 30.0) -> bool:
-        """Wait until everything submitted is in MLflow; return whether it is."""
-        return self._shipper.flush(seconds)
-
-    def finish(self) -> None:
-        """Mark runs of this logger's own as finished, once their records are delivered.
-
-        Does not wait.
-        """
+    def _keep(self, run: RunWriter, record: RunRecord) -> None:
+        """Log a record or, if that fails, write it to the journal."""
         try:
-            if self._runs:
-                self._shipper.finish(list(self._runs))
+            with quiet("MLflow did not take the records ({})", TrackingError, let=CFKError):
+                run.deliver(record)
         except CFKError as error:
-            _log.warning("%s", error)
+            append(self.journal, run.target, record)
+            if not self._is_journal_announced:
+                self._is_journal_announced = True
+                text = f"{error}; `cfk track {self.journal}` sends the records in this file later"
+                warn(text, UntrackedWarning)
 
-    @property
-    def _shipper(self) -> Shipper:
-        return shipper(self.spool)
-
-    def _releases_unrecorded(self, count: int) -> bool:
-        try:
-            releases = self._shipper.spool.settings.on_full == "release"
-        except CFKError:
-            return False
-        self._untracked += count if releases else 0
-        return releases
+    def _announce_loss(self, error: CFKError) -> None:
+        if self._is_loss_announced:
+            return
+        self._is_loss_announced = True
+        consequence = "with strict=True, they would be withheld"
+        if self.strict:
+            consequence = "they are withheld"
+        warn(f"there is no record of explanations: {error}; {consequence}", UntrackedWarning)
 
     def _place(self, record: RunRecord) -> RunWriter:
         active = self._given or (
@@ -190,9 +180,9 @@ class RunLogger:
             timeout=self.timeout,
         )
         about = [self._name, os.getpid(), target, record.params, record.policy, record.columns]
-        stream = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-        # A new run is found again by its mark if the process ends right after creating it.
-        self._latest = self._runs.setdefault(stream, RunWriter(target, stream))
+        job = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+        # A new run is found again by its job if a record that was to begin it is sent later.
+        self._latest = self._runs.setdefault(job, RunWriter(target._replace(job=job)))
         return self._latest
 
     def _without_repeats(self, record: RunRecord, run: RunWriter) -> RunRecord:
@@ -212,17 +202,19 @@ class RunLogger:
 Track = bool | str | RunLogger
 """Whether to log; a text is the name of the experiment to log to."""
 
-_loggers: dict[str | None, RunLogger] = {}  # of this process; None logs where MLflow is set to
+_loggers: dict[tuple[str | None, bool, Path], RunLogger] = {}  # of this process
 
 
 def observe(explanations: Loggable, track: Track = False) -> bool:
-    """Log explanations in the background if asked to; say whether they may leave. Never raises."""
+    """Log explanations if `track` says so; return whether they may leave. Never raises."""
     logger = logger_of(track)
     return logger is None or logger.submit(explanations)
 
 
-def logger_of(track: Track) -> RunLogger | None:
-    """Return the logger that `track` asks for; None for False.
+def logger_of(
+    track: Track, *, strict: bool = False, journal: str | Path = JOURNAL
+) -> RunLogger | None:
+    """Return the logger that `track` names; None for False.
 
     True is one logger for the process, a text one for each experiment. It has to be the same one in
     every call: it counts what was given out without a record, for the next record to say.
@@ -237,9 +229,8 @@ def logger_of(track: Track) -> RunLogger | None:
             f" {'an empty text' if track == '' else type(track).__name__}"
         )
     experiment = None if track is True else track
-    if experiment not in _loggers:
-        _loggers[experiment] = RunLogger(experiment=experiment)
-    return _loggers[experiment]
+    logger = RunLogger(experiment=experiment, strict=strict, journal=journal)
+    return _loggers.setdefault((experiment, strict, logger.journal), logger)
 
 
 def _active_run(tracking_uri: str | None) -> str | None:

@@ -4,7 +4,6 @@ holder.
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Sequence
@@ -50,7 +49,7 @@ class Loggable(Protocol):
 class RunRecord:
     """Explanations as logged.
 
-    They wait in spools as JSON: a change of the fields needs another `SPOOL_VERSION`.
+    They wait in journals as JSON: a change of the fields needs another `JOURNAL_VERSION`.
     """
 
     # random; never derived from a row
@@ -76,13 +75,9 @@ class RunRecord:
     # was not asked. Every record of a fit has the same.
     sample: dict[str, int] | None = None
 
-    @classmethod
-    def from_json(cls, text: str) -> RunRecord:
-        return cls(**json.loads(text))
-
-    def to_json(self) -> str:
-        own = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(own, ensure_ascii=False, separators=(",", ":"))
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-ready values."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @property
     def k(self) -> int:

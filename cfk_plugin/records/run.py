@@ -10,7 +10,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,7 +34,8 @@ ASKED = metric_of("asked")
 """Metric of a run that holds explanations: how many it counts."""
 UNTRACKED = metric_of("untracked")
 _ID = "id:"
-_STREAM_TAG = "cfk.stream"  # has the mark of the stream for whose records a run was made
+_JOB_TAG = "cfk.job"
+_RECORD_TAG = "cfk.record."  # the id of a record follows; the value is the step after the record
 
 
 def current_uri() -> str | None:
@@ -129,7 +130,7 @@ class LostSummaryError(TrackingError):
 class RunTarget(NamedTuple):
     """Which run records are for.
 
-    It waits in spools as JSON: a change of its fields needs another `SPOOL_VERSION`.
+    It waits in journals as JSON: a change of its fields needs another `JOURNAL_VERSION`.
     """
 
     run_id: str | None = None
@@ -140,12 +141,12 @@ class RunTarget(NamedTuple):
     parent: str | None = None
     tags: Mapping[str, str] | None = None
     timeout: float = SERVER_TIMEOUT
+    job: str = ""  # tag ``cfk.job``, by which the run of an earlier record is found
 
 
 @dataclass(slots=True, eq=False)
 class RunWriter:
     target: RunTarget
-    mark: str = ""  # tag ``cfk.stream``, by which the run of an earlier attempt is found
     run_id: str | None = None
     introduced: bool = False  # population and environment are in the run
     _tally: Tally | None = None
@@ -153,14 +154,24 @@ class RunWriter:
     def __post_init__(self) -> None:
         self.run_id = self.run_id or self.target.run_id
 
-    def write(
-        self,
-        records: Sequence[RunRecord],
-        *,
-        planned_before: int | None = None,
-        plan: Callable[[int], None] | None = None,
-    ) -> str:
-        # Two threads must not number explanations in one run at the same time.
+    def deliver(self, record: RunRecord) -> str:
+        """Log a record; if the run cannot take it, log this and all later records to a child run.
+
+        The same record may be delivered again: it is counted once.
+        """
+        try:
+            return self.write(record)
+        except (OtherSettingsError, LostSummaryError):
+            self.target = self.target._replace(run_id=None, run_name=None, parent=self.run_id)
+            self.run_id = None
+            self._tally = None
+            return self.write(record)
+
+    def write(self, record: RunRecord) -> str:
+        """Log a record, and return the run's id. The run is ended if it was made for the records.
+
+        Two threads must not number explanations in one run at the same time.
+        """
         lock = _locks.setdefault(self.target.tracking_uri, threading.Lock())
         if not lock.acquire(timeout=_LOCK_SECONDS):
             raise StoreDownError(
@@ -168,53 +179,40 @@ class RunWriter:
             )
         try:
             with tracking_errors("MLflow did not take the records"):
-                return self._write(records, planned_before, plan)
+                client = client_of(self.target.tracking_uri, self.target.timeout)
+                self.run_id = run_id = self.run_id or self._found_or_made(client)
+                self._write(client, run_id, record)
+                if self.target.run_id is None:  # the owner of a given run ends it
+                    client.set_terminated(run_id)
+                return run_id
         finally:
             lock.release()
 
-    def finish(self) -> None:
-        """End the run that was made for these records, by this process or by an earlier one."""
-        if self.target.run_id is not None:
-            return  # the owner of a given run ends it
-        with tracking_errors("MLflow did not end the run"):
-            client = client_of(self.target.tracking_uri, self.target.timeout)
-            if self.run_id is None:
-                self.run_id = self._run_of_earlier_attempt(client)
-            if self.run_id is not None:
-                client.set_terminated(self.run_id)
-
-    def _write(
-        self, records: Sequence[RunRecord], planned: int | None, plan: Callable[[int], None] | None
-    ) -> str:
-        client = client_of(self.target.tracking_uri, self.target.timeout)
-        self.run_id = run_id = self.run_id or self._found_or_made(client)
+    def _write(self, client: MlflowClient, run_id: str, record: RunRecord) -> None:
         run = client.get_run(run_id)
         data = run.data
         if EVALUATION in data.tags:
             raise OtherSettingsError(
                 "the run holds an evaluation, of which nothing left; log releases to another one"
             )
-        refuse_other_params(data.params, records[0].params)
-        if planned is not None and _has_landed(client, run_id, records, planned):
-            self._tally = None  # the run counts these records, and the tally does not
-            return run_id
+        refuse_other_params(data.params, record.params)
+        if _has_landed(client, run, record):
+            self._tally = None  # the run counts this record, and the tally may not
+            return
         if self._tally is None or not self._tally.is_of(data.metrics):
             self._tally = _tally_of(client, run)
         before = self._tally
-        after = before.plus(records)
-        if plan is not None:
-            plan(before.asked)
-        _log_files(client, run_id, records, before.asked)
-        _log_values(client, run_id, records, before.asked)
+        after = before.plus([record])
+        _log_files(client, run_id, record, before.asked)
+        _log_values(client, run_id, record, before.asked)
         summary = Summary(figures=after.figures, earlier=before.figures)
         _log_summary(client, run_id, summary)
-        _log_metrics(client, run_id, records, after)  # last: it makes the records count
+        _log_metrics(client, run_id, record, after)  # last: it makes the record count
         self._tally = after
-        return run_id
 
     def _found_or_made(self, client: MlflowClient) -> str:
-        """Return the run that an interrupted attempt made, or a new one."""
-        earlier = self._run_of_earlier_attempt(client)
+        """Return the run that an earlier record of the job is in, or a new one."""
+        earlier = self._run_of_earlier_record(client)
         if earlier is not None:
             return earlier
         tags = dict(self.target.tags or {})
@@ -223,19 +221,19 @@ class RunWriter:
             tags["mlflow.parentRunId"] = self.target.parent
         else:
             experiment = experiment_id(client, self.target.experiment)
-        if self.mark:
-            tags[_STREAM_TAG] = self.mark
+        if self.target.job:
+            tags[_JOB_TAG] = self.target.job
         run = client.create_run(experiment, tags=tags, run_name=self.target.run_name)
         return str(run.info.run_id)
 
-    def _run_of_earlier_attempt(self, client: MlflowClient) -> str | None:
-        """Return the run that has this writer's mark, if there is one; make nothing."""
-        if not self.mark:
+    def _run_of_earlier_record(self, client: MlflowClient) -> str | None:
+        """Return the run that was made for this job, if there is one; make nothing."""
+        if not self.target.job:
             return None
-        condition = f"tags.`{_STREAM_TAG}` = '{self.mark}'"
+        condition = f"tags.`{_JOB_TAG}` = '{self.target.job}'"
         if self.target.parent:
             experiment: str | None = _experiment_of(client, self.target.parent)
-            # The parent may be a run of the same stream that cannot go on.
+            # The parent may be a run of the same job that cannot go on.
             condition += f" AND tags.`mlflow.parentRunId` = '{self.target.parent}'"
         else:
             experiment = existing_experiment(client, self.target.experiment)
@@ -331,101 +329,89 @@ def _figures_of(client: MlflowClient, run: Run, asked: float, untracked: float) 
     return figures
 
 
-def _has_landed(
-    client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
-) -> bool:
-    """Say whether an earlier attempt succeeded: the run then has the records' summary, at their
-    time and step.
+def _has_landed(client: MlflowClient, run: Run, record: RunRecord) -> bool:
+    """Return True if the run counts the record, which an earlier attempt then has logged.
+
+    The tag of the record has the step after it. At this step the run has a summary with the time
+    of the record, unless the attempt failed before it.
     """
-    time, step = records[-1].created, first_step + sum(len(record.rows) for record in records)
-    return any(
-        (m.timestamp, m.step) == (time, step) for m in client.get_metric_history(run_id, ASKED)
-    )
+    step = run.data.tags.get(f"{_RECORD_TAG}{record.id}")
+    if step is None:
+        return False
+    history = client.get_metric_history(run.info.run_id, ASKED)
+    return any((value.timestamp, str(value.step)) == (record.created, step) for value in history)
 
 
-def _log_files(
-    client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
-) -> None:
+def _log_files(client: MlflowClient, run_id: str, record: RunRecord, first_step: int) -> None:
     """Log the rows, under names that are the same at every attempt, and the files that a run has
     once.
     """
     tables = {
-        "explanations": rows_of_explanations(records, first_step),
-        "recount": rows_of_recount(records, first_step),
+        "explanations": rows_of_explanations([record], first_step),
+        "recount": rows_of_recount([record], first_step),
     }
-    part = f"part-{records[0].created:013d}-{records[0].id}{SUFFIX}"
+    part = f"part-{record.created:013d}-{record.id}{SUFFIX}"
     with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
         for folder, rows in tables.items():
             if rows:
                 path = Path(copies, folder, part)
                 path.parent.mkdir()
                 path.write_bytes(written(rows))
-        for name, content in _lasting_files(client, run_id, records, first_step).items():
+        for name, content in _lasting_files(client, run_id, record, first_step).items():
             text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True)
             Path(copies, name).write_text(text, encoding="utf-8")
         client.log_artifacts(run_id, copies, "cfk")
 
 
 def _lasting_files(
-    client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
+    client: MlflowClient, run_id: str, record: RunRecord, first_step: int
 ) -> dict[str, Any]:
     """Return the files that a run has once: all of them at its first step, later only those that it
     still lacks.
     """
     names = ("population", "environment")
-    given = {
-        f"{name}.json": next(filter(None, (getattr(record, name) for record in records)), None)
-        for name in names
-    }
-    files = {name: content for name, content in given.items() if content is not None}
+    contents = {f"{name}.json": getattr(record, name) for name in names}
+    files = {name: content for name, content in contents.items() if content is not None}
     if not first_step:
-        return {"policy.json": records[0].policy, **files}
+        return {"policy.json": record.policy, **files}
     there = (
         {Path(each.path).name for each in client.list_artifacts(run_id, "cfk")} if files else set()
     )
     return {name: content for name, content in files.items() if name not in there}
 
 
-def _log_values(
-    client: MlflowClient, run_id: str, records: Sequence[RunRecord], first_step: int
-) -> None:
-    rows = [row for record in records for row in record.rows]
-    created = records[-1].created  # as the metrics of the batch, which tells whose values count
+def _log_values(client: MlflowClient, run_id: str, record: RunRecord, first_step: int) -> None:
+    # All values have the time of the record's summary, which tells whose values count.
     values = [
-        Value(metric_of(name), float(row[name]), step, created)
-        for step, row in enumerate(rows, start=first_step)
+        Value(metric_of(name), float(row[name]), step, record.created)
+        for step, row in enumerate(record.rows, start=first_step)
         for name in PER_EXPLANATION
         if row.get(name) is not None
     ]
-    write(client, run_id, metrics=values)
+    end = first_step + len(record.rows)
+    write(client, run_id, metrics=values, tags={f"{_RECORD_TAG}{record.id}": str(end)})
 
 
 def _log_summary(client: MlflowClient, run_id: str, summary: Summary) -> None:
     write(client, run_id, texts={f"cfk/{SUMMARY}.json": summary.to_json()})
 
 
-def _log_metrics(
-    client: MlflowClient,
-    run_id: str,
-    records: Sequence[RunRecord],
-    tally: Tally,
-) -> None:
-    last = records[-1]
+def _log_metrics(client: MlflowClient, run_id: str, record: RunRecord, tally: Tally) -> None:
     values = [
-        Value(name, value, tally.asked, last.created)
+        Value(name, value, tally.asked, record.created)
         for name, value in tally.metrics.items()
         if name != UNTRACKED
     ]
     # MLflow shows the value of the highest step, and among equal ones the latest. Records without
     # an explanation leave the other steps as they are, and times are not in order.
     untracked = int(tally.known("untracked"))
-    values.append(Value(UNTRACKED, untracked, tally.asked + untracked, last.created))
+    values.append(Value(UNTRACKED, untracked, tally.asked + untracked, record.created))
     write(
         client,
         run_id,
         metrics=values,
-        params=records[0].params,
-        tags={**last.tags, "cfk.verdict": tally.verdict},
+        params=record.params,
+        tags={**record.tags, "cfk.verdict": tally.verdict},
     )
 
 

@@ -436,7 +436,7 @@ class KAnonymizer(HostOnly):
         progress : callable, optional
             Called with (done, total).
         track : bool, str or RunLogger
-            Whether to log the result to MLflow, in the background.
+            Whether to log the result to MLflow, or the name of the experiment to log to.
         groups : str, optional
             Column that divides those who ask into groups in the logged runs; see
             `Explanations.by_group`.

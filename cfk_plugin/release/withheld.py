@@ -116,7 +116,7 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
         ),
         "not_recorded": WithholdingReason(
             meaning="no record of it can be kept",
-            remedy="make room on the disk, and run `cfk spool flush`",
+            remedy="make room on the disk, or bring the tracking server back",
             person_text_key="technical",
         ),
         "protector_failed": WithholdingReason(

@@ -287,7 +287,7 @@ class _Reader:
             in_period = "" if self.period == Period() else f" {self.period}"
             return (
                 f"its {sum(self.uncounted.values())} explanations{in_period} are in files that no"
-                " summary counts yet; try again when all are logged (cfk spool flush)"
+                " summary counts yet; try again when all are logged (cfk track)"
             )
         if not self.spans:
             return (

@@ -58,6 +58,7 @@ def log_protected_model(
     registered_model_name: str | None = None,
     most: int = MOST,
     track: bool = False,
+    strict: bool = False,
     requirements: Sequence[str] | None = None,
     code_paths: Sequence[str] = (),
     input_example: pd.DataFrame | None = None,
@@ -88,9 +89,11 @@ def log_protected_model(
     most : int
         Queries that one request may hold.
     track : bool
-        Whether the server logs what it releases, in the background, to the tracking server of its
-        environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``); see `SpoolSettings` for
-        what waits meanwhile.
+        Whether the server logs explanations before it answers, to the tracking server of its
+        environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``). Records that this does
+        not take are in the file ``cfk-journal.jsonl`` of the server's working folder.
+    strict : bool
+        Whether the server withholds explanations that are neither logged nor in this file.
     requirements : sequence of str, optional
         pip requirements of the model, in addition to this package and MLflow.
         Default: MLflow loads the logged model in another process and notes what it imports.
@@ -113,6 +116,8 @@ def log_protected_model(
         If `desired` is a function, or an example has the quasi-identifiers of a training row.
     """
     check_store(mlflow.get_tracking_uri())
+    if strict and not track:
+        raise InputError("strict=True withholds what is not recorded; add track=True")
     settings: dict[str, Any] = {
         "desired": DesiredOutcome.of(desired).to_json(),
         "threshold": threshold,
@@ -135,7 +140,7 @@ def log_protected_model(
         }
         # a path tells too much
         named = model if isinstance(model, str) and model.startswith("models:/") else None
-        settings |= {"track": track, "model": named}
+        settings |= {"track": track, "strict": strict, "model": named}
         anonymizer.seal(artifacts["catalogue"], settings=settings)
         # MLflow asks for an example; nobody should be led to store a person's row.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")

@@ -61,7 +61,9 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
     desired = DesiredOutcome.of_json(settings["desired"]).desired
     track: Any = False
     if settings["track"]:
-        track = RunLogger(run_name="served", model=settings.get("model"))
+        track = RunLogger(
+            run_name="served", model=settings.get("model"), strict=bool(settings["strict"])
+        )
 
     explainer = protect(
         None,

@@ -31,7 +31,6 @@ import pytest
 from typer.testing import CliRunner
 
 from cfk_plugin.cli import app
-from cfk_plugin.records import shipper
 
 pytestmark = pytest.mark.full_search
 
@@ -50,6 +49,7 @@ NOT_RUN = {
     "export MLFLOW": "does so, too",
     "models:/": "needs a model registry",
     "mlflow models serve": "run by tests/serving/test_servers.py",
+    "cfk track": "needs a journal; see tests/records/test_journal.py",
     "curl ": "asks a server; see tests/serving/test_servers.py",
 }
 """Beginnings or parts of console lines that are not run here, each with the reason."""
@@ -129,15 +129,7 @@ def run_python(page: str, block: Block, namespace: dict[str, Any]) -> str:
     return said.getvalue()
 
 
-def end_tracking() -> None:
-    """Send what the Python blocks have tracked, as at the end of their process."""
-    while shipper._shippers:
-        _, ended = shipper._shippers.popitem()
-        ended.close()
-
-
 def run_console(page: str, block: Block, namespace: dict[str, Any]) -> str:
-    end_tracking()
     said = ""
     for line in block.text.replace("\\\n", "").splitlines():
         if not line.strip() or any(part in line for part in NOT_RUN):

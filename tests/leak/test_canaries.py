@@ -7,12 +7,10 @@ sets, private values.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import pickle
 import secrets
-import socket
 import struct
 import traceback
 import warnings
@@ -43,14 +41,14 @@ from cfk_plugin import (
 )
 from cfk_plugin.adapting import CounterfactualBatch
 from cfk_plugin.data.encoded_table import Counterfactual, encode
-from cfk_plugin.errors import CFKError
+from cfk_plugin.errors import CFKError, UntrackedWarning
 from cfk_plugin.hookspecs import AdaptContext, Proposal, ProtectionRequest
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection import ExactProtector
 from cfk_plugin.protection.partition.neighbors import NearestClasses
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.records.shipper import shipper
 from cfk_plugin.release.explainer import _WRAPPED
+from tracked import journaled
 
 N = 120
 QUASI = ["age", "size", "town", "seen"]
@@ -786,7 +784,6 @@ def test_files_and_reports(
 
     from parts import lines_of
 
-    monkeypatch.setenv("CFK_SPOOL", str(tmp_path / "spool"))
     logger = RunLogger(experiment="canaries")
     asked = {
         "model": model,
@@ -845,14 +842,11 @@ def test_files_and_reports(
     assert isinstance(watch.errors[-1], CFKError)
 
 
-def test_spool(watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.records.shipper._shippers", {})
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        nobody = f"http://127.0.0.1:{server.getsockname()[1]}"
-    spool = tmp_path / "spool"
-    logger = RunLogger(tracking_uri=nobody, spool=spool, timeout=0.1)
-    with contextlib.closing(shipper(spool)):
-        assert logger.submit(watch.explain(answer, policy=POLICIES["lookup"]))
-        assert not logger.flush(1)
-        assert list(spool.glob("outbox-*/*.jsonl"))
-        assert_clean_files(spool, watch.results)
+def test_journal(watch: Watch, tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=journal)
+    with pytest.warns(UntrackedWarning) as caught:
+        logger.submit(watch.explain(answer, policy=POLICIES["lookup"]))
+    assert_clean("\n".join(str(warning.message) for warning in caught))
+    assert len(journaled(journal)) == 1
+    assert_clean_files(tmp_path, watch.results)

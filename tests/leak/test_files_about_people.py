@@ -23,6 +23,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
+from cfk_plugin.errors import UntrackedWarning
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.release.publication import catalogue_page
 from cfk_plugin.report.privacy_report import PrivacyReport
@@ -122,9 +123,10 @@ def logged_run(folder: Path) -> str:
     return run
 
 
-def spool(folder: Path) -> None:
-    logger = RunLogger(tracking_uri="http://127.0.0.1:9", spool=folder)
-    logger.submit(fitted().explain(QUERIES))
+def journal(folder: Path) -> None:
+    logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=folder / "journal.jsonl")
+    with pytest.warns(UntrackedWarning):
+        logger.submit(fitted().explain(QUERIES))
 
 
 def privacy_report(folder: Path) -> None:
@@ -145,7 +147,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "sealed catalogue": sealed_catalogue,
     "logged model of a catalogue": logged_model_of_catalogue,
     "MLflow run": logged_run,
-    "spool": spool,
+    "journal": journal,
     "privacy report": privacy_report,
 }
 

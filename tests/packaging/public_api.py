@@ -27,7 +27,7 @@ from cfk_plugin.audit import result as audit_result
 from cfk_plugin.cli import app
 from cfk_plugin.data import sealing, wording
 from cfk_plugin.metrics import provenance
-from cfk_plugin.records import record, spool, summary, tally
+from cfk_plugin.records import journal, record, summary, tally
 from cfk_plugin.release import explanations, results
 from cfk_plugin.report import data as report_data
 
@@ -58,7 +58,7 @@ FORMATS = {
     "summary of a run": summary.SUMMARY_VERSION,
     "schema of a table": _files.TABLE_SCHEMA_VERSION,
     "policy": _files.POLICY_VERSION,
-    "spool": spool.SPOOL_VERSION,
+    "journal": journal.JOURNAL_VERSION,
     "frontier": frontier.SCHEMA_VERSION,
     "language": wording.LANGUAGE_VERSION,
 }

@@ -7,11 +7,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,20 +25,16 @@ from cfk_plugin import (
     Schema,
     Withheld,
     __version__,
-    protect,
 )
-from cfk_plugin.errors import TrackingError
+from cfk_plugin.errors import TrackingError, UntrackedWarning
 from cfk_plugin.metrics.provenance import environment_of
 from cfk_plugin.records import run as runs
-from cfk_plugin.records.logger import RunLogger, logger_of, observe
+from cfk_plugin.records.logger import RunLogger, observe
 from cfk_plugin.records.record import rows_of_recount
-from cfk_plugin.records.shipper import Shipper
-from cfk_plugin.records.spool import spool_folder
 from cfk_plugin.records.tally import PLOTTED, Tally
 from cfk_plugin.release.explanations import ResultContext
 from parts import figures_of, summary_of, table_of, tables_of
-from spooled import COLUMNS, explanations, kept, released
-from tracking_server import tracking_server
+from tracked import COLUMNS, explanations, journaled, released
 
 POPULATION = {
     "schema_version": 1,
@@ -107,7 +100,9 @@ def test_log_writes_params_metrics_and_tags(mlflow_store: str) -> None:
     }
     assert run.data.params == params | {"cfk.least_pureness": "0.0"}
     tags = {name: value for name, value in run.data.tags.items() if name.startswith("cfk.")}
-    assert len(tags.pop("cfk.stream")) == 16
+    assert len(tags.pop("cfk.job")) == 16
+    (record,) = (name for name in tags if name.startswith("cfk.record."))
+    assert tags.pop(record) == "3"
     assert tags == {
         "cfk.schema_version": "1",
         "cfk.policy_sha256": PrivacyPolicy(guarantee="lookup", k=5).sha256,
@@ -296,16 +291,18 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
     assert row["finding"] == "native"
 
 
-def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
+def test_what_a_run_says_once(mlflow_store: str, tmp_path: Path) -> None:
     run_id = explanations().log()
     assert sorted(p.name for p in files_of(run_id).iterdir() if p.is_file()) == [
         "policy.json",
         "summary.json",
     ]
-    logger = RunLogger(run_id, tracking_uri="http://127.0.0.1:9", timeout=0.1)
+    journal = tmp_path / "journal.jsonl"
+    logger = RunLogger(run_id, tracking_uri="http://127.0.0.1:9", journal=journal)
+    with pytest.warns(UntrackedWarning):
+        logger.submit(measured())
     logger.submit(measured())
-    logger.submit(measured())
-    assert [record.population is None for record in kept(spool)] == [False, True]
+    assert [record.population is None for record in journaled(journal)] == [False, True]
     RunLogger(run_id, model="models:/credit/3").log(measured())
     measured(about=ResultContext({**POPULATION, "people": 12}, ABOUT.environment)).log(
         run_id=run_id
@@ -376,7 +373,6 @@ def test_steps_and_summary_go_on_over_calls_loggers_and_ways(mlflow_store: str) 
     assert logger.log(explanations(released(0, k=6, k_desired=2))) == run_id
     other = RunLogger(run_id)
     other.submit(explanations(released(0, k=7), findings=["synthetic"]))
-    assert other.flush()
     logger.log(explanations(released(0, k=8)))
     history = mlflow.MlflowClient().get_metric_history(run_id, "cfk.k")
     assert sorted((m.step, m.value) for m in history) == [(0, 5), (2, 9), (3, 6), (4, 7), (5, 8)]
@@ -482,8 +478,7 @@ def test_of_a_step_with_several_values_the_one_of_its_batch_counts(
 ) -> None:
     run_id = explanations().log()
     interrupted(explanations(released(0, k=50)), run_id, monkeypatch)
-    two = [explanations(released(0, k=k)).to_record() for k in (6, 7)]
-    runs.RunWriter(runs.RunTarget(run_id)).write(two)
+    explanations(released(0, k=6), released(1, k=7)).log(run_id=run_id)
     explanations(released(0, k=8)).log(run_id=run_id)
     assert figures_of(run_id)["k_mean"] == pytest.approx((5 + 9 + 6 + 7 + 8) / 5)
 
@@ -507,7 +502,7 @@ def test_a_run_in_which_nobody_can_tell_what_counts_does_not_go_on(
     client = mlflow.MlflowClient()
     (lost,) = [m for m in client.get_metric_history(run_id, "cfk.k") if m.step == 3]
     record = replace(explanations(released(0, k=6)).to_record(), created=lost.timestamp)
-    runs.RunWriter(runs.RunTarget(run_id)).write([record])
+    runs.RunWriter(runs.RunTarget(run_id)).write(record)
     with pytest.raises(TrackingError, match=r"cfk\.k: step 3 has 2 values of the same time"):
         explanations().log(run_id=run_id)
 
@@ -516,23 +511,25 @@ def test_what_another_process_logged_without_an_explanation_counts(mlflow_store:
     """One writer goes on from what it knows, unless the run counts something else by now."""
     run_id = explanations().log()
     one = runs.RunWriter(runs.RunTarget(run_id))
-    one.write([explanations(released(0)).to_record()])
+    one.write(explanations(released(0)).to_record())
     empty = replace(explanations().to_record(), rows=[], recount=[], found={}, untracked=2)
-    runs.RunWriter(runs.RunTarget(run_id)).write([empty])
-    one.write([explanations(released(0)).to_record()])
+    runs.RunWriter(runs.RunTarget(run_id)).write(empty)
+    one.write(explanations(released(0)).to_record())
     assert figures_of(run_id)["untracked"] == 2
     explanations().log(run_id=run_id)
     assert figures_of(run_id)["untracked"] == 2
 
 
-def test_a_batch_that_had_landed_is_part_of_what_the_writer_goes_on_from(mlflow_store: str) -> None:
+def test_a_record_that_had_landed_is_part_of_what_the_writer_goes_on_from(
+    mlflow_store: str,
+) -> None:
     run_id = explanations().log()
     writer = runs.RunWriter(runs.RunTarget(run_id))
     empty = replace(explanations().to_record(), rows=[], recount=[], found={}, untracked=2)
-    writer.write([explanations(released(0)).to_record()])
-    runs.RunWriter(runs.RunTarget(run_id)).write([empty], planned_before=4)
-    writer.write([empty], planned_before=4)  # its answer was lost
-    writer.write([explanations(released(0)).to_record()])
+    writer.write(explanations(released(0)).to_record())
+    runs.RunWriter(runs.RunTarget(run_id)).write(empty)
+    writer.write(empty)  # its answer was lost
+    writer.write(explanations(released(0)).to_record())
     assert figures_of(run_id)["untracked"] == 2
 
 
@@ -588,7 +585,6 @@ def test_a_run_without_its_summary_does_not_go_on_and_its_records_get_another(
 ) -> None:
     first = RunLogger(experiment="credit")
     first.submit(explanations())
-    assert first.flush()
     run_id = str(first.run_id)
     folder = Path(run_of(run_id).info.artifact_uri.removeprefix("file://"))
     (folder / "cfk" / "summary.json").unlink()
@@ -598,14 +594,13 @@ def test_a_run_without_its_summary_does_not_go_on_and_its_records_get_another(
     writer._tally = None  # as in another process
     for _ in range(2):
         first.submit(explanations())
-        assert first.flush()
     client = mlflow.MlflowClient()
     found = client.search_runs([run_of(run_id).info.experiment_id])
     assert {run.info.run_id: run.data.metrics["cfk.asked"] for run in found}[run_id] == 3
     (nested,) = (run for run in found if run.info.run_id != run_id)
     assert nested.data.tags["mlflow.parentRunId"] == run_id
     assert run_of(run_id).info.status == "FINISHED"
-    assert nested.info.status == "RUNNING"
+    assert nested.info.status == "FINISHED"
     assert figures_of(nested.info.run_id)["asked"] == 6
 
 
@@ -638,11 +633,10 @@ def test_other_settings_in_one_run_are_refused(mlflow_store: str) -> None:
         explanations().log(run_id="nosuchrun")
 
 
-def test_other_settings_in_the_background_get_a_child_run(mlflow_store: str) -> None:
+def test_other_settings_of_an_explainer_get_a_child_run(mlflow_store: str) -> None:
     with mlflow.start_run() as run:
         for k in (5, 4, 4):
             observe(explanations(k=k), track=True)
-        assert RunLogger().flush()
     found = mlflow.MlflowClient().search_runs(
         [run.info.experiment_id], "tags.`mlflow.parentRunId` != ''"
     )
@@ -654,13 +648,12 @@ def test_a_given_run_is_not_ended_for_records_with_other_settings(mlflow_store: 
     explanations().log(run_id=given)
     logger = RunLogger(given)
     assert logger.submit(explanations(k=4))
-    assert logger.flush()
     (nested,) = mlflow.MlflowClient().search_runs(["0"], f"tags.`mlflow.parentRunId` = '{given}'")
     assert nested.data.metrics["cfk.asked"] == 3
     assert run_of(given).info.status == "RUNNING"
 
 
-# --- in the background ----------------------------------------------------------------------------
+# --- what explainers release ----------------------------------------------------------------------------
 
 
 def test_what_is_observed_is_logged_to_the_run_of_the_logger(mlflow_store: str) -> None:
@@ -668,8 +661,6 @@ def test_what_is_observed_is_logged_to_the_run_of_the_logger(mlflow_store: str) 
     observe(explanations(), logger)
     observe(explanations(), logger)
     observe(explanations())
-    logger.finish()
-    assert logger.flush()
     run = run_of(logger.run_id)
     assert (run.data.metrics["cfk.asked"], run.data.tags["team"], run.info.status) == (
         6,
@@ -678,96 +669,10 @@ def test_what_is_observed_is_logged_to_the_run_of_the_logger(mlflow_store: str) 
     )
 
 
-def test_an_experiment_by_name_is_one_run_and_says_what_left_without_a_record(
-    mlflow_store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CFK_SPOOL_FULL", "release")
-    with monkeypatch.context() as patch:
-        patch.setattr(Shipper, "submit", refuse)
-        assert observe(explanations(), "credit")
-    assert observe(explanations(), "credit")
-    assert observe(explanations(), "credit")
-    logger = logger_of("credit")
-    assert logger is not None
-    logger.finish()
-    assert logger.flush()
-    (run,) = mlflow.search_runs(experiment_names=["credit"], output_format="list")
-    assert run.data.metrics["cfk.asked"] == 6
-    assert run.data.metrics["cfk.untracked"] == 2
-    assert run.data.tags["cfk.verdict"] == "review"
-    assert run.info.status == "FINISHED"
-
-
-def refuse(*_: Any) -> None:
-    raise TrackingError("the disk is full")
-
-
-def test_nothing_is_tracked_unless_asked_for(own_shipper: Shipper) -> None:
-    observe(explanations())
-    assert own_shipper._thread is None
-
-
-def test_many_small_records_are_few_batches(mlflow_store: str) -> None:
-    logger = RunLogger()
-    for _ in range(300):
-        logger.submit(explanations(released(0)))
-    assert logger.flush(60)
-    assert sorted(parts_of(logger.run_id)["step"]) == list(range(300))
-    assert len(list((files_of(logger.run_id) / "explanations").iterdir())) < 12
-
-
-def check_spooled(folder: Path, records: int) -> None:
-    found = kept(folder)
-    assert len(found) == records
-    for record in found:
-        assert record.params["cfk.k"] == "5"
-        assert len(record.rows) == 3
-    assert oct(folder.stat().st_mode & 0o777) == "0o700"
-
-
 @pytest.fixture
 def hanging() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, and never answers
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.fixture
-def connecting(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """Threads that opened a connection: a thread that opens none cannot wait for a server."""
-    threads: set[int] = set()
-    connect = socket.socket.connect
-
-    def noted(self: socket.socket, address: Any) -> None:
-        threads.add(threading.get_ident())
-        connect(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", noted)
-    return threads
-
-
-def test_a_hanging_server_neither_delays_nor_loses(
-    hanging: str,
-    spool: Path,
-    own_shipper: Shipper,
-    connecting: set[int],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    logger = RunLogger(tracking_uri=hanging, timeout=0.3)
-    for _ in range(3):
-        observe(explanations(), logger)
-    logger.finish()
-    assert not logger.flush(60)  # until the server is found to be down
-    start = time.monotonic()
-    own_shipper.close()  # as at exit
-    assert time.monotonic() - start < 10
-    assert connecting
-    assert threading.get_ident() not in connecting
-    check_spooled(spool, 3)
-    assert "does not answer" in caplog.text
-    assert "`cfk spool flush` sends them" in caplog.text
-    assert (
-        len([said for said in caplog.records if "a new one is made" not in said.getMessage()]) <= 2
-    )
 
 
 @pytest.mark.parametrize("server", ["nobody", "hanging"])
@@ -776,23 +681,6 @@ def test_explicit_log_says_soon_that_the_server_is_down(server: str, hanging: st
         RunLogger(
             tracking_uri=hanging if server == "hanging" else "http://127.0.0.1:9", timeout=0.3
         ).log(explanations())
-
-
-def test_records_are_sent_again_when_the_server_is_back(
-    mlflow_store: str, spool: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def down(*_: Any) -> Any:
-        raise runs.StoreDownError("the MLflow tracking server does not answer")
-
-    logger = RunLogger()
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "client_of", down)
-        logger.submit(explanations())
-        assert not logger.flush(60)
-    check_spooled(spool, 1)
-    assert logger.flush(60)
-    assert metrics_of(logger.run_id)["cfk.asked"] == 3
-    assert not kept(spool)
 
 
 @pytest.mark.parametrize("place", ["_log_summary", "_log_metrics"])
@@ -810,89 +698,21 @@ def test_a_failed_upload_is_not_counted_twice(
     assert figures_of(logger.log(explanations()))["asked"] == 3
 
 
-def test_spool_folder_follows_the_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert spool_folder() == tmp_path / "spool"
-    monkeypatch.delenv("CFK_SPOOL")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert spool_folder() == tmp_path / "cfk_plugin" / "spool"
-
-
-def protected(track: bool | RunLogger) -> Any:
-    train = pd.DataFrame({"age": [24, 25, 26, 27, 50, 52], "salary": [60, 61, 30, 80, 90, 70]})
-    return protect(
-        lambda queries: train.head(len(queries)).set_index(queries.index),
-        model=lambda rows: rows["salary"] > 50,
-        population=Population.from_frame(
-            train, Schema.from_frame(train, quasi_identifiers=["age"])
-        ),
-        policy=PrivacyPolicy(guarantee="lookup", k=2),
-        desired=True,
-        plugins=[import_module("cfk_adapters.function")],
-        track=track,
-    )
-
-
-QUERIES = pd.DataFrame({"age": [30, 31], "salary": [10, 20]})
-
-
-def test_a_protected_explainer_tracks(mlflow_store: str) -> None:
-    with mlflow.start_run() as run:
-        protected(track=True).explain(QUERIES)
-        assert RunLogger().flush()
-    data = run_of(run.info.run_id).data
-    assert (data.metrics["cfk.asked"], data.metrics["cfk.native_rate"], data.params["cfk.k"]) == (
-        2,
-        1,
-        "2",
-    )
-
-
-def test_a_protected_explainer_does_not_wait_for_a_hanging_server(
-    hanging: str, spool: Path, own_shipper: Shipper, connecting: set[int]
-) -> None:
-    expected = protected(track=False).explain(QUERIES)
-    assert protected(track=RunLogger(tracking_uri=hanging)).explain(QUERIES) == expected
-    own_shipper.close(0)
-    assert threading.get_ident() not in connecting
-    assert len(kept(spool)) == 1
-
-
 SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
-from spooled import explanations
+from tracked import explanations
 from cfk_plugin.records.logger import observe
 assert "mlflow" not in sys.modules
 observe(explanations(), track=True)
 """
 
 
-def test_a_short_script_delivers_before_it_ends(
-    mlflow_store: str, tmp_path: Path, spool: Path
-) -> None:
+def test_a_short_script_logs_before_it_ends(mlflow_store: str, tmp_path: Path) -> None:
     path = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
     script = SCRIPT.format(path=path)
     env = os.environ | {"MLFLOW_TRACKING_URI": mlflow_store}
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tmp_path, env=env)
     (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
     assert (run.data.metrics["cfk.asked"], run.info.status) == (3, "FINISHED")
-    assert not kept(spool)
-
-
-@pytest.mark.slow
-def test_a_real_server_over_http(tmp_path: Path, spool: Path) -> None:
-    with tracking_server(tmp_path) as server:
-        server.start()
-        logger = RunLogger(tracking_uri=server.url)
-        run_id = logger.log(explanations())
-        logger.submit(explanations())
-        assert logger.flush()
-        client = mlflow.MlflowClient(server.url)
-        assert client.get_run(run_id).data.metrics["cfk.asked"] == 6
-        assert len(client.list_artifacts(run_id, "cfk/explanations")) == 2
-        server.kill()
-        logger.submit(explanations())
-        assert not logger.flush(20)
-        check_spooled(spool, 1)
+    assert not list(tmp_path.glob("*.jsonl"))

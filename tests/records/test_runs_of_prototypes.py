@@ -13,11 +13,11 @@ import mlflow
 import pytest
 
 from cfk_plugin import Withheld
-from cfk_plugin.errors import TrackingError
+from cfk_plugin.errors import TrackingError, UntrackedWarning
 from cfk_plugin.records.logger import RunLogger, observe
 from parts import figures_of, lines_of, table_of
 from prototyped import FINGERPRINT, certificate, policy, prototype, prototypes, unproven
-from spooled import explanations, kept
+from tracked import explanations, journaled
 
 
 def data_of(run_id: str | None) -> Any:
@@ -68,7 +68,9 @@ def test_a_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
         "epsilon_spent": 1.0,
     }
     tags = tags_of(run_id)
-    assert len(tags.pop("cfk.stream")) == 16
+    assert len(tags.pop("cfk.job")) == 16
+    (record,) = (name for name in tags if name.startswith("cfk.record."))
+    assert tags.pop(record) == "3"
     assert tags == {
         "cfk.schema_version": "1",
         "cfk.policy_sha256": policy().sha256,
@@ -104,8 +106,6 @@ def test_no_fingerprint_of_the_population_is_logged_anywhere(
     logger = RunLogger()
     observe(prototypes(), logger)
     observe(prototypes(), logger)
-    logger.finish()
-    assert logger.flush()
     assert figures_of(logger.run_id)["prototypes"] == 4
     prototypes().log()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -179,9 +179,12 @@ def test_regions_and_prototypes_need_runs_of_their_own(
         other().log(run_id=first().log())
 
 
-def test_a_spooled_record_says_the_same_when_read_back(spool: Path) -> None:
-    RunLogger(tracking_uri="http://127.0.0.1:9").submit(prototypes())
-    (record,) = kept(spool)
+def test_a_record_in_a_journal_says_the_same_when_read_back(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=journal)
+    with pytest.warns(UntrackedWarning):
+        logger.submit(prototypes())
+    (record,) = journaled(journal)
     assert record.of_prototypes
     assert [row["epsilon"] for row in record.prototypes] == [1.0, 1.0]
     assert record.generalized == []

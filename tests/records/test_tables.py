@@ -12,7 +12,7 @@ from cfk_plugin.errors import TrackingError
 from cfk_plugin.records.record import rows_of_explanations, rows_of_recount
 from cfk_plugin.records.tables import public_kind, read, recount_kind, written
 from prototyped import prototypes
-from spooled import explanations
+from tracked import explanations
 
 ROWS = [{"step": 0, "k": 5, "reason": None}, {"step": 1, "k": None, "reason": "Zoë\u2028"}]
 

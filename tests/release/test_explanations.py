@@ -4,7 +4,6 @@ groups for runs alone.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import pickle
@@ -26,12 +25,11 @@ from cfk_plugin import (
     Withheld,
     protect,
 )
-from cfk_plugin.errors import InputError, PrivacyLeakWarning
+from cfk_plugin.errors import InputError, PrivacyLeakWarning, UntrackedWarning
 from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.records.shipper import shipper
 from cfk_plugin.release.anonymizer import release_record
 from prototyped import COLUMNS, FINGERPRINT, certificate, policy, prototype, prototypes, unproven
-from spooled import explanations, kept, released
+from tracked import explanations, journaled, released
 
 
 def test_entries_are_told_apart() -> None:
@@ -251,14 +249,13 @@ def test_what_is_no_group_is_refused_before_anything_is_asked() -> None:
     assert ASKED == []
 
 
-def test_the_explainers_own_methods_are_grouped_by_features(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cfk_plugin.records.shipper._shippers", {})
-    logger = RunLogger(tracking_uri="http://127.0.0.1:9", spool=tmp_path, timeout=0.1)
-    with contextlib.closing(shipper(tmp_path)):
-        rows = protected(Own(), groups="sex", track=logger).generate_counterfactuals(QUERIES)
-        (record,) = kept(tmp_path)
+def test_the_explainers_own_methods_are_grouped_by_features(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=journal)
+    private = protected(Own(), groups="sex", track=logger)
+    with pytest.warns(UntrackedWarning):
+        rows = private.generate_counterfactuals(QUERIES)
+    (record,) = journaled(journal)
     assert [row["group"] for row in record.recount] == ["f", "m", "f", "m"]
     assert list(rows.columns) == ["query", *SCHEMA.features]
 

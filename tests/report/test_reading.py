@@ -25,7 +25,7 @@ from cfk_plugin.report.reading import read_experiment, read_runs
 from parts import figures_with, packed
 from prototyped import certificate, prototypes
 from reported import check
-from spooled import explanations
+from tracked import explanations
 from tracking_server import tracking_server
 
 OCTOBER: dict[str, Any] = {"since": "2026-10-01", "until": "2026-10-31"}

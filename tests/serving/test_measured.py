@@ -13,7 +13,7 @@ from cfk_plugin.errors import InputError
 from cfk_plugin.serving.evaluator import Measured
 from cfk_plugin.serving.records import record_of
 from prototyped import COLUMNS, prototype, prototypes, unproven
-from spooled import explanations
+from tracked import explanations
 
 
 @pytest.fixture

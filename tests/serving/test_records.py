@@ -11,7 +11,7 @@ from cfk_plugin import Population, Schema
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving.records import FEATURE, RECORD, record_of
 from prototyped import prototype
-from spooled import released
+from tracked import released
 
 
 @pytest.fixture

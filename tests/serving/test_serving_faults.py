@@ -21,7 +21,6 @@ from typing import Any
 import mlflow
 import pytest
 
-from cfk_plugin.records.spool import Spool, SpoolSettings
 from model_server import K, Server, logged, patients, serving, store
 from parts import tables_of
 from tracking_server import TrackingServer, tracking_server
@@ -56,37 +55,33 @@ def answered(server: Server, *ages: int) -> list[dict[str, Any]]:
     return records if status == 200 else []
 
 
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where servers of this test write their journal: their working folder is this one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "cfk-journal.jsonl"
+
+
 @contextmanager
-def tracked(folder: Path, tracking: TrackingServer) -> Iterator[Server]:
+def tracked(folder: Path, tracking: TrackingServer, **options: Any) -> Iterator[Server]:
     """Serve a protected model from its files, with the tracking server's address in the
     environment.
     """
     uri = store(folder)
     with mlflow.start_run():
         local = mlflow.artifacts.download_artifacts(
-            logged(track=True, most=50).model_uri, dst_path=str(folder / "model")
+            logged(track=True, most=50, **options).model_uri, dst_path=str(folder / "model")
         )
     command = ["mlflow", "models", "serve", "-m", local, "--env-manager", "local"]
-    spool = str(folder / "spool")
     there = {"MLFLOW_TRACKING_URI": tracking.url, "MLFLOW_EXPERIMENT_ID": ""}
-    with serving(folder, uri, command, **PATIENT, CFK_SPOOL=spool, **there) as server:
+    with serving(folder, uri, command, **PATIENT, **there) as server:
         yield server
 
 
-def flush(folder: Path) -> int:
-    env = os.environ | PATIENT | {"CFK_SPOOL": str(folder / "spool")}
-    return subprocess.run(
-        [sys.executable, "-m", "cfk_plugin.cli", "spool", "flush"], env=env, check=False
-    ).returncode
-
-
-def wait_until_empty(folder: Path) -> None:
-    reader = Spool(SpoolSettings(folder / "spool"))
-    for _ in range(180):
-        if not (waiting := reader.waiting()):
-            return
-        time.sleep(0.5)
-    pytest.fail(f"records still wait: {waiting}")
+def send(journal: Path) -> int:
+    """Send a journal, and return the exit code."""
+    command = [sys.executable, "-m", "cfk_plugin.cli", "track", str(journal)]
+    return subprocess.run(command, env=os.environ | PATIENT, check=False).returncode
 
 
 def rows_in(tracking: TrackingServer, folder: Path) -> int:
@@ -107,39 +102,38 @@ def rows_in(tracking: TrackingServer, folder: Path) -> int:
     return count
 
 
-def test_a_tracking_server_that_is_down_dies_and_hangs_and_a_model_server_that_is_killed(
-    tmp_path: Path,
+def test_a_tracking_server_that_was_down_has_each_record_once(
+    tmp_path: Path, journal: Path
 ) -> None:
-    given = 0
     with tracking_server(tmp_path) as tracking, tracked(tmp_path, tracking) as server:
-        given += sum(len(answered(server, 25 + i, 40)) for i in range(5))  # it was never there
-        assert given == 10
-        assert Spool(SpoolSettings(tmp_path / "spool")).waiting()
+        n_answers = sum(len(answered(server, 25 + i, 40)) for i in range(5))  # it was never there
+        assert n_answers == 10
         tracking.start()
-        wait_until_empty(tmp_path)
-        assert rows_in(tracking, tmp_path) == given
+        assert send(journal) == 0
+        assert rows_in(tracking, tmp_path) == n_answers
+        threading.Timer(0.3, tracking.kill).start()  # while requests are coming in
+        for i in range(30):
+            n_answers += len(answered(server, 25 + i))
+        assert n_answers == 40
+        assert send(journal) == 3
+        tracking.start()
+        for _ in range(2):
+            assert send(journal) == 0
+        assert rows_in(tracking, tmp_path) == n_answers
 
-        for fault in ("kill", "hang"):  # while requests are coming in
-            threading.Timer(0.3, getattr(tracking, fault)).start()
-            for i in range(30):
-                given += len(answered(server, 25 + i))
-                time.sleep(0.03)
-            tracking.start() if fault == "kill" else tracking.go_on()
-            wait_until_empty(tmp_path)
-            assert rows_in(tracking, tmp_path) == given
 
-        tracking.hang()
+def test_a_server_that_is_killed_has_recorded_what_left(tmp_path: Path, journal: Path) -> None:
+    with tracking_server(tmp_path) as tracking, tracked(tmp_path, tracking) as server:
         with ThreadPoolExecutor(4) as pool:
-            asked = [pool.submit(answered_or_gone, server, 25 + i % 30) for i in range(200)]
-            while sum(done.done() for done in asked) < 60:
+            asked = [pool.submit(answered_or_gone, server, 25 + i % 30) for i in range(100)]
+            while sum(done.done() for done in asked) < 30:
                 time.sleep(0.01)
             os.killpg(server.process.pid, signal.SIGKILL)
-            known = sum(done.result() for done in asked)
-        tracking.go_on()
-        assert flush(tmp_path) == 0
-        assert known >= 60
-        # kept, and killed before it left
-        assert given + known <= rows_in(tracking, tmp_path) <= given + known + 4
+            n_answers = sum(done.result() for done in asked)
+        tracking.start()
+        assert send(journal) == 0
+        # recorded, and killed before it left
+        assert n_answers <= rows_in(tracking, tmp_path) <= n_answers + 4
 
 
 def answered_or_gone(server: Server, age: int) -> int:
@@ -149,24 +143,15 @@ def answered_or_gone(server: Server, age: int) -> int:
         return 0
 
 
-def test_a_full_disk_withholds_and_loses_nothing(tmp_path: Path) -> None:
-    disk = tmp_path / "spool"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("needs the right to mount a small file system")
-    try:
-        with tracking_server(tmp_path) as tracking, tracked(tmp_path, tracking) as server:
-            (disk / "ballast").write_bytes(b"x" * 700_000)
-            given, records = 0, answered(server, *range(25, 45))
-            while records[0]["status"] == "released":
-                given += len(records)
-                records = answered(server, *range(25, 45))
-            assert {record["reason"] for record in records} == {"not_recorded"}
-            (disk / "ballast").unlink()
-            given += len(answered(server, 40))
-            tracking.start()
-            wait_until_empty(tmp_path)
-            assert rows_in(tracking, tmp_path) == given > 20
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
+def test_a_strict_server_withholds_when_nothing_can_be_recorded(
+    tmp_path: Path, journal: Path
+) -> None:
+    journal.mkdir()  # in the place of the file
+    with tracking_server(tmp_path) as tracking, tracked(tmp_path, tracking, strict=True) as server:
+        assert [record["reason"] for record in answered(server, 40, 50)] == ["not_recorded"] * 2
+        journal.rmdir()
+        assert [record["status"] for record in answered(server, 40)] == ["released"]
+        assert "SENTINEL" not in server.console.read_text()
+        tracking.start()
+        assert send(journal) == 0
+        assert rows_in(tracking, tmp_path) == 1

@@ -1,8 +1,9 @@
-"""Explanations to be logged, and what a spool holds of them."""
+"""Explanations to be logged, and the records that a journal has of them."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +79,7 @@ def explanations(
     )
 
 
-def segments(folder: Path) -> list[Path]:
-    """Return the files with records in a spool, by stream, oldest first."""
-    return sorted(folder.glob("outbox-*/*.jsonl"))
-
-
-def kept(folder: Path) -> list[RunRecord]:
-    """Return the records in a spool, as another process sees them."""
-    records = []
-    for path in segments(folder):
-        for line in path.read_text("utf-8").split("\n")[:-1]:
-            records.append(RunRecord.from_json(line))
-    return records
+def journaled(path: Path) -> list[RunRecord]:
+    """Return the records in a journal."""
+    lines = path.read_text("utf-8").splitlines()
+    return [RunRecord(**json.loads(line)["record"]) for line in lines]

@@ -1,0 +1,319 @@
+"""Records that MLflow does not take wait in a journal, and are in MLflow once after they are sent."""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pytest
+
+from cfk_plugin import Population, PrivacyPolicy, Schema, protect
+from cfk_plugin.errors import InputError, UntrackedWarning
+from cfk_plugin.records import run as runs
+from cfk_plugin.records.logger import RunLogger, logger_of, observe
+from commands import output_of
+from parts import tables_of
+from tracked import explanations, journaled
+from tracking_server import tracking_server
+
+NOWHERE = "http://127.0.0.1:9"
+FULL = Path("/dev/full")
+QUERIES = pd.DataFrame({"age": [30, 31], "salary": [10, 20]})
+
+needs_full_disk = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+
+
+def protected(**options: Any) -> Any:
+    train = pd.DataFrame({"age": [24, 25, 26, 27, 50, 52], "salary": [60, 61, 30, 80, 90, 70]})
+    return protect(
+        lambda queries: train.head(len(queries)).set_index(queries.index),
+        model=lambda rows: rows["salary"] > 50,
+        population=Population.from_frame(
+            train, Schema.from_frame(train, quasi_identifiers=["age"])
+        ),
+        policy=PrivacyPolicy(guarantee="lookup", k=2),
+        desired=True,
+        plugins=[import_module("cfk_adapters.function")],
+        **options,
+    )
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+@pytest.fixture
+def down(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Have no store answer, until the patch is undone."""
+
+    def refuse(*_: Any) -> Any:
+        raise runs.StoreDownError("the MLflow tracking server does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "client_of", refuse)
+        yield patch
+
+
+def track(*loggers: RunLogger) -> None:
+    """Log explanations with each logger."""
+    for logger in loggers:
+        assert observe(explanations(), logger)
+
+
+def logged_rows(client: mlflow.MlflowClient, folder: Path) -> dict[str, int]:
+    """Return the explanations by run, after checking that no number is missing or twice there."""
+    n_rows: dict[str, int] = {}
+    for experiment in client.search_experiments():
+        for run in client.search_runs([experiment.experiment_id]):
+            target = folder / "downloaded" / run.info.run_id
+            target.mkdir(parents=True)
+            path = client.download_artifacts(run.info.run_id, "cfk/explanations", str(target))
+            rows = tables_of(Path(path).iterdir())
+            assert sorted(rows["step"]) == list(range(len(rows)))
+            assert run.data.metrics["cfk.asked"] == len(rows)
+            n_rows[run.info.run_id] = len(rows)
+    return n_rows
+
+
+# --- a store that is down -------------------------------------------------------------------------
+
+
+def test_a_journal_keeps_records_when_no_store_answers(journal: Path) -> None:
+    logger = RunLogger(tracking_uri=NOWHERE, journal=journal)
+    with pytest.warns(UntrackedWarning, match=f"`cfk track {journal}` sends") as caught:
+        track(logger, logger, logger)
+    assert len(caught) == 1
+    assert [len(record.rows) for record in journaled(journal)] == [3, 3, 3]
+    assert oct(journal.stat().st_mode & 0o777) == "0o600"
+
+
+def test_track_sends_each_record_once(
+    mlflow_store: str, journal: Path, tmp_path: Path, down: pytest.MonkeyPatch
+) -> None:
+    logger = RunLogger(experiment="credit", journal=journal, tags={"team": "risk"})
+    with pytest.warns(UntrackedWarning):
+        observe(explanations(), logger)
+    observe(explanations(), logger)
+    down.undo()
+    observe(explanations(), logger)
+    for _ in range(3):
+        assert "MLflow has 2 records" in output_of("track", journal)
+    (n_rows,) = logged_rows(mlflow.MlflowClient(), tmp_path).values()
+    assert n_rows == 9
+    (run,) = mlflow.search_runs(experiment_names=["credit"], output_format="list")
+    assert (run.data.tags["team"], run.info.status) == ("risk", "FINISHED")
+
+
+def test_records_of_other_settings_are_sent_to_a_child_run(
+    mlflow_store: str, journal: Path, tmp_path: Path, down: pytest.MonkeyPatch
+) -> None:
+    down.undo()
+    run_id = explanations().log()
+    down.setattr(runs, "_log_files", _fail)
+    with pytest.warns(UntrackedWarning, match="OSError"):
+        observe(explanations(k=4), RunLogger(run_id, journal=journal))
+    down.undo()
+    for _ in range(2):
+        output_of("track", journal)
+    assert sorted(logged_rows(mlflow.MlflowClient(), tmp_path).values()) == [3, 3]
+
+
+def _fail(*_: Any, **__: Any) -> None:
+    raise OSError("gone")
+
+
+PLACES: dict[str, Any] = {
+    "get_run": mlflow.MlflowClient,
+    "log_artifacts": mlflow.MlflowClient,
+    "_log_values": runs,
+    "_log_summary": runs,
+    "_log_metrics": runs,
+    "set_terminated": mlflow.MlflowClient,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_failure_within_a_record_neither_loses_nor_doubles_it(
+    place: str,
+    when: str,
+    mlflow_store: str,
+    journal: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store fails once, before or after it did what it was asked; other records follow."""
+    logger = RunLogger(experiment="credit", journal=journal)
+    observe(explanations(), logger)
+    real = getattr(PLACES[place], place)
+
+    def fail(*args: Any, **options: Any) -> None:
+        if when == "after":
+            real(*args, **options)
+        raise OSError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PLACES[place], place, fail)
+        with pytest.warns(UntrackedWarning, match="OSError"):
+            observe(explanations(), logger)
+    observe(explanations(), logger)
+    for _ in range(2):
+        output_of("track", journal)
+    assert list(logged_rows(mlflow.MlflowClient(), tmp_path).values()) == [9]
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_and_restarted_has_each_record_once(
+    tmp_path: Path, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    with tracking_server(tmp_path) as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntrackedWarning)
+        server.start()
+        logger = RunLogger(tracking_uri=server.url, journal=journal, strict=True)
+        killing = threading.Timer(0.5, server.kill)  # while a record is on its way
+        killing.start()
+        n_records = 0
+        while not journal.exists() or len(journaled(journal)) < 3:
+            assert observe(explanations(), logger)
+            n_records += 1
+        killing.join()
+        assert "does not answer" in output_of("track", journal, code=3)
+        server.start()
+        for _ in range(3):
+            assert observe(explanations(), logger)
+            n_records += 1
+        for _ in range(2):
+            output_of("track", journal)
+        n_rows = logged_rows(mlflow.MlflowClient(server.url), tmp_path)
+        assert list(n_rows.values()) == [3 * n_records]
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_an_unfinished_line_spoils_no_other(
+    mlflow_store: str, journal: Path, tmp_path: Path, down: pytest.MonkeyPatch
+) -> None:
+    logger = RunLogger(journal=journal)
+    with pytest.warns(UntrackedWarning):
+        observe(explanations(), logger)
+    with journal.open("ab") as file:
+        file.write(journal.read_bytes()[:100])
+    observe(explanations(), logger)
+    down.undo()
+    output = output_of("track", journal, code=3)
+    assert "MLflow has 2 records" in output
+    assert output.endswith("lines that cannot be read, as a record was not written to its end: 2")
+    assert list(logged_rows(mlflow.MlflowClient(), tmp_path).values()) == [6]
+
+
+def test_a_line_of_another_version_is_not_sent(
+    mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
+) -> None:
+    with pytest.warns(UntrackedWarning):
+        observe(explanations(), RunLogger(journal=journal))
+    down.undo()
+    content = json.loads(journal.read_text("utf-8"))
+    journal.write_text(json.dumps({**content, "schema_version": 2}) + "\n", "utf-8")
+    assert "MLflow has 0 records" in output_of("track", journal, code=3)
+
+
+def test_records_wait_only_for_their_own_store(
+    mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
+) -> None:
+    loggers = [
+        RunLogger(tracking_uri=uri, journal=journal) for uri in (NOWHERE, mlflow_store, NOWHERE)
+    ]
+    with pytest.warns(UntrackedWarning):
+        track(*loggers)
+    down.undo()
+    output = output_of("track", journal, code=3)
+    assert "MLflow has 1 record of" in output
+    assert "2 records cannot be sent: the MLflow tracking server does not answer" in output
+
+
+def test_track_refuses_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert "cannot be read" in output_of("track", tmp_path / "none.jsonl", code=2)
+
+
+def test_a_journal_stays_one_file_when_the_folder_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    logger = RunLogger(tracking_uri=NOWHERE)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.warns(UntrackedWarning):
+        observe(explanations(), logger)
+    assert len(journaled(tmp_path / "cfk-journal.jsonl")) == 1
+
+
+# --- a record that can be kept nowhere ------------------------------------------------------------
+
+
+@needs_full_disk
+def test_strict_withholds_what_has_no_record(down: pytest.MonkeyPatch) -> None:
+    private = protected(track="credit", strict=True, journal=FULL)
+    with pytest.warns(UntrackedWarning, match="they are withheld") as caught:
+        results = [private.explain(QUERIES) for _ in range(2)]
+    assert [warning.category for warning in caught].count(UntrackedWarning) == 1
+    reasons = Counter(entry.reason for result in results for entry in result.withheld)
+    assert reasons == {"not_recorded": 4}
+
+
+def test_strict_releases_what_is_in_the_journal(journal: Path, down: pytest.MonkeyPatch) -> None:
+    private = protected(track="credit", strict=True, journal=journal)
+    with pytest.warns(UntrackedWarning, match="cfk track"):
+        result = private.explain(QUERIES)
+    assert len(result.released) == 2
+    assert len(journaled(journal)) == 1
+
+
+@needs_full_disk
+def test_a_loss_is_one_warning_and_is_counted(mlflow_store: str, down: pytest.MonkeyPatch) -> None:
+    logger = logger_of("credit", journal=FULL)
+    assert logger is not None
+    with pytest.warns(UntrackedWarning, match="No space left on device") as caught:
+        track(logger, logger)
+    assert len(caught) == 1
+    down.undo()
+    for _ in range(2):
+        assert observe(explanations(), logger)
+    (run,) = mlflow.search_runs(experiment_names=["credit"], output_format="list")
+    assert run.data.metrics["cfk.asked"] == 6
+    assert run.data.metrics["cfk.untracked"] == 4
+    assert run.data.tags["cfk.verdict"] == "review"
+
+
+def test_strict_needs_a_place_to_log_to() -> None:
+    with pytest.raises(InputError, match="add track=True"):
+        protected(strict=True)
+
+
+# --- a protected explainer ------------------------------------------------------------------------
+
+
+def test_a_protected_explainer_logs_to_the_active_run(mlflow_store: str) -> None:
+    with mlflow.start_run() as run:
+        protected(track=True).explain(QUERIES)
+    data = mlflow.get_run(run.info.run_id).data
+    assert (data.metrics["cfk.asked"], data.params["cfk.k"]) == (2, "2")
+    assert data.metrics["cfk.native_rate"] == 1
+
+
+def test_nothing_is_tracked_unless_asked_for(
+    journal: Path, down: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(protected().explain(QUERIES).released) == 2
+    assert list(tmp_path.iterdir()) == []
