@@ -222,6 +222,8 @@ def logger_of(
     if track is False:
         return None
     if isinstance(track, RunLogger):
+        if strict and not track.strict:
+            raise InputError("a RunLogger has its own setting; write RunLogger(..., strict=True)")
         return track
     if track is not True and not (isinstance(track, str) and track):
         raise InputError(

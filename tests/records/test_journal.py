@@ -295,6 +295,11 @@ def test_a_loss_is_one_warning_and_is_counted(mlflow_store: str, down: pytest.Mo
     assert run.data.tags["cfk.verdict"] == "review"
 
 
+def test_strict_is_not_lost_to_a_logger() -> None:
+    with pytest.raises(InputError, match=r"write RunLogger\(\.\.\., strict=True\)"):
+        protected(track=RunLogger(), strict=True)
+
+
 def test_strict_needs_a_place_to_log_to() -> None:
     with pytest.raises(InputError, match="add track=True"):
         protected(strict=True)
