@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cfk_plugin.cli.frame import app, command, say, show
+from cfk_plugin.errors import counted
 
 budget = typer.Typer(help="Look at a privacy budget, or raise it.", no_args_is_help=True)
 app.add_typer(budget, name="budget")
