@@ -1,4 +1,4 @@
-"""Adapter for any callable and for any object with ``explain`` or ``generate_counterfactuals``.
+"""Adapter for functions from queries to counterfactuals, and for objects with such an ``explain``.
 
 Asked last.
 """
@@ -21,34 +21,31 @@ from cfk_plugin.adapting import (
     ask,
     constraints_of,
     desired_of,
-    released_cells,
     without_constraints,
 )
-from cfk_plugin.data.values import as_given, as_pandas
+from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from cfk_plugin.hookspecs import AdaptContext, DependsOnRows
     from cfk_plugin.release.explanations import Explanations
 
-METHODS = ("explain", "generate_counterfactuals")
 QUERY = "query"
 
 
 @hookimpl(trylast=True)
 def cfk_adapt(explainer: Any, context: AdaptContext) -> FunctionSource | None:
     """Adapt anything that can be called with a table of queries."""
-    names = [name for name in METHODS if callable(getattr(explainer, name, None))]
-    if not names and not callable(explainer):
-        return None
     if isinstance(explainer, type):
         raise AdapterError(
             f"{explainer.__qualname__} is a class, not an explainer; have you forgotten the ()?"
         )
-    return FunctionSource(explainer, names, context)
+    if not callable(getattr(explainer, "explain", explainer)):
+        return None
+    return FunctionSource(explainer, context)
 
 
 class FunctionSource:
@@ -62,25 +59,22 @@ class FunctionSource:
 
     Parameters
     ----------
-    explainer : callable or object
-        May say ``instance_based = True``: its answers are training rows, or nearly. May say
+    explainer : callable, or object with a method ``explain``
+        May have ``instance_based = True``: its answers are training rows, or nearly. May have
         ``depends_on_rows = "no"``: training rows act only through the model and through declared
         ranges and categories.
-    names : list of str
-        Its methods that return counterfactuals; empty for a plain callable.
     context : AdaptContext
     """
 
-    def __init__(self, explainer: Any, names: list[str], context: AdaptContext) -> None:
-        self._explainer = explainer
-        self._names = names or ["__call__"]
+    def __init__(self, explainer: Any, context: AdaptContext) -> None:
+        self._function = getattr(explainer, "explain", explainer)
         self._features = list(context.features)
         self.name = getattr(explainer, "__name__", type(explainer).__name__)
         self.instance_based = bool(getattr(explainer, "instance_based", False))
         self.depends_on_rows: DependsOnRows = getattr(explainer, "depends_on_rows", "unknown")
-        self._container: Any = None  # an empty one of the kind that the explainer returned last
         # Decorators and logs read these of a function; an object may hold anything under any name.
         self.forwarded = ("__name__", "__qualname__") if isinstance(explainer, FunctionType) else ()
+        self.methods: Mapping[str, Any] = {}  # every call is answered with `Explanations`
 
     def __repr__(self) -> str:
         """Name the explainer."""
@@ -88,154 +82,46 @@ class FunctionSource:
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
         """Call the explainer with a copy of the queries and read its answer."""
-        call = self._callable(self._names[0])
-        said, known = {"desired": desired_of(options)}, options
-        if options:
-            said, known = {**said, "constraints": constraints_of(options)}, _known_to(call, options)
-        answer = ask(lambda: call(queries.copy(deep=True), **known))
-        self._container = empty_like(answer)
-        return replace(read(answer, queries, self._features), **said)
-
-    @property
-    def methods(self) -> Mapping[str, Any]:
-        """Explainer's own methods under their names."""
-        return {name: self._method(name) for name in self._names}
+        answer = ask(
+            lambda: self._function(queries.copy(deep=True), **_known_to(self._function, options))
+        )
+        return replace(
+            read(answer, queries, self._features),
+            desired=desired_of(options),
+            constraints=constraints_of(options),
+        )
 
     def read_request(
-        self, method: str, args: tuple[Any, ...], named: Mapping[str, Any]
+        self,
+        method: str,  # noqa: ARG002 - only `generate`, as there are no methods
+        args: tuple[Any, ...],
+        named: Mapping[str, Any],
     ) -> AnswerRequest:
         """Read a call of the explainer without calling it.
 
         ``total_CFs`` says how many answers are asked for, as DiCE has it; one without it. Other
         arguments that name neither an outcome nor a constraint are for the explainer alone.
         """
-        name = self._names[0] if method == "generate" else method
-        queries, options = _arguments(self._callable(name), args, named)
-        known = {*DESIRED, *CONSTRAINTS, "total_CFs"}
         return AnswerRequest(
-            queries=_table(queries, self._features),
-            n_answers=int(options.get("total_CFs", 1)),
-            desired=desired_of(options),
-            constraints=constraints_of(options),
-            ignored=tuple(sorted(set(options) - known)),
-            adapter_data=queries,
+            queries=args[0],
+            n_answers=int(named.get("total_CFs", 1)),
+            desired=desired_of(named),
+            constraints=constraints_of(named),
+            ignored=tuple(sorted(set(named) - {*DESIRED, *CONSTRAINTS, "total_CFs"})),
         )
 
     def build(
         self,
-        method: str,  # noqa: ARG002 - all of them return the same kind
-        request: AnswerRequest,
+        method: str,  # noqa: ARG002 - there is none
+        request: AnswerRequest,  # noqa: ARG002 - nothing of it is in the result
         explanations: Explanations,
-    ) -> Any:
-        """Build a container of the kind that the explainer returned last, or else of the queries'
-        kind; see `restore`.
-        """
-        container = request.adapter_data if self._container is None else self._container
-        return self.restore(container, explanations)
+    ) -> Explanations:
+        """Return the explanations: a function has no result type."""
+        return explanations
 
-    def restore(self, native: Any, explanations: Explanations) -> Any:
-        """Return the released cells in the explainer's type of container; cells of a withheld query
-        are None.
-        """
-        rows = [cells or {} for cells in released_cells(explanations)]
-        frame = pd.DataFrame(rows, columns=self._features, dtype=object)
-        frame = frame.astype(object).where(frame.notna(), None)
-        if isinstance(native, list):
-            return [row or None for row in rows]
-        if isinstance(native, np.ndarray):
-            return frame.to_numpy(dtype=object).reshape(
-                native.shape if native.ndim == 1 else frame.shape
-            )
-        if isinstance(native, pd.Series):
-            return frame.iloc[0]
-        frame.insert(0, QUERY, [entry.query for entry in explanations])
-        return as_given(frame, native)
-
-    def _callable(self, name: str) -> Callable[..., Any]:
-        function: Callable[..., Any] = (
-            self._explainer if name == "__call__" else getattr(self._explainer, name)
-        )
-        return function
-
-    def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Any, pd.DataFrame]]:
-        def call(
-            queries: Any, *args: Any, **kwargs: Any
-        ) -> tuple[CounterfactualBatch, Any, pd.DataFrame]:
-            table = _table(queries, self._features)
-            given = (
-                queries.copy(deep=True) if isinstance(queries, pd.DataFrame) else _copied(queries)
-            )
-            function = self._callable(name)
-            named, known = _by_name(function, args, kwargs), _known_to(function, kwargs)
-            said = {"desired": desired_of(named), "constraints": constraints_of(named)}
-            native = ask(lambda: function(given, *args, **known))
-            self._container = empty_like(native)
-            return replace(read(native, table, self._features), **said), native, table
-
-        return call
-
-
-def _arguments(
-    function: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    """Return the queries of a call, and its other arguments by name.
-
-    The queries are the first argument by position, or the one with the name of the function's first
-    parameter. Further arguments by position of a function without a readable signature have no
-    name, and are left out.
-
-    Raises
-    ------
-    AdapterError
-        If the call has no queries, or more arguments by position than the function takes.
-    """
-    options = dict(named)
-    try:
-        parameters = [*inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):
-        parameters = []
-    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [parameter.name for parameter in parameters if parameter.kind in by_position]
-    takes_more = not parameters or any(
-        parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters
-    )
-    if len(args) > len(names) and not takes_more:
-        raise AdapterError(
-            f"the call has {len(args)} arguments by position, and the explainer takes {len(names)}"
-        )
-    if args:
-        queries = args[0]
-    elif names and names[0] in options:
-        queries = options.pop(names[0])
-    else:
-        raise AdapterError("the call has no queries; give them first")
-    options |= dict(zip(names[1:], args[1:], strict=False))
-    return queries, options
-
-
-def empty_like(answer: Any) -> Any:
-    """Return an empty container of the answer's type; None for other types."""
-    if isinstance(answer, list):
-        return []
-    if isinstance(answer, pd.DataFrame):
-        return pd.DataFrame()
-    if isinstance(answer, np.ndarray):
-        return np.empty((0, 0), dtype=object)
-    return None
-
-
-def _by_name(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Return the arguments after the queries by name, as far as the function's signature is
-    known.
-    """
-    try:
-        return inspect.signature(function).bind_partial(None, *args, **kwargs).arguments | dict(
-            kwargs
-        )
-    except (TypeError, ValueError):
-        return kwargs
+    def restore(self, native: Any, explanations: Explanations) -> Explanations:  # noqa: ARG002 - rows
+        """Return the explanations: a function has no result type."""
+        return explanations
 
 
 def _known_to(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,13 +166,6 @@ def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> Counterfact
     slot = np.empty(len(order), dtype=np.int64)
     slot[order] = before[position[order]] + earlier
     return CounterfactualBatch(frame, slot, np.repeat(np.arange(count), asked))
-
-
-def _copied(queries: Any) -> Any:
-    """Return a copy that an explainer may change; tables other than pandas' cannot be changed in
-    place.
-    """
-    return np.array(queries) if as_pandas(queries) is queries else queries
 
 
 def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
@@ -366,16 +245,3 @@ def _positions(
         f"the explainer returned {len(frame)} rows for {len(queries)} queries; return one row per"
         f" query, keep the queries' index, or add a column {QUERY!r} with the query's position"
     )
-
-
-def _table(queries: Any, features: list[str]) -> pd.DataFrame:
-    if isinstance(queries, pd.DataFrame):
-        return _features_of(queries, features).copy(deep=True)
-    if (table := as_pandas(queries)) is not queries:
-        return _table(table, features)
-    if isinstance(queries, pd.Series):
-        return queries[features].to_frame().T.infer_objects()
-    array = np.atleast_2d(np.asarray(queries))
-    if array.ndim != 2 or array.shape[1] != len(features):
-        raise AdapterError(f"queries of shape {array.shape} do not have one column per feature")
-    return pd.DataFrame(array, columns=features).infer_objects()

@@ -60,25 +60,6 @@ def as_pandas(table: Any) -> Any:
     return narwhals_table.to_pandas()
 
 
-def as_given(table: pd.DataFrame, template: Any) -> Any:
-    """Return a table in the library of `template`, another table; cells of a column that are of
-    several types become text.
-    """
-    if isinstance(template, pd.DataFrame):
-        return table
-    import narwhals as nw
-
-    pa = load_pyarrow(_POLARS)
-    plain = table.reset_index(drop=True).infer_objects()
-    for name in plain.columns:
-        if types.is_object_dtype(plain[name]) and len(set(map(type, plain[name].dropna()))) > 1:
-            plain[name] = plain[name].map(lambda value: None if value is None else to_text(value))
-    library = nw.get_native_namespace(template)
-    return nw.from_arrow(
-        pa.Table.from_pandas(plain, preserve_index=False), backend=library
-    ).to_native()
-
-
 def is_numeric(column: pd.Series) -> bool:
     """Say whether a column holds numbers or dates; booleans count as categories."""
     dtype: Any = column.dtype

@@ -35,7 +35,6 @@ EXPLAINERS: dict[str, Callable[[], Any]] = {
     "nearest": partial(NearestUnlikeNeighbour, ROWS, label, features=FEATURES),
     "function": lambda: richer,
     "explain": lambda: SimpleNamespace(explain=richer),
-    "generate": lambda: SimpleNamespace(generate_counterfactuals=richer),
 }
 
 

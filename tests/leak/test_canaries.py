@@ -299,16 +299,6 @@ def nearest() -> NearestUnlikeNeighbour:
     return NearestUnlikeNeighbour(TRAIN, model, features=FEATURES)
 
 
-class Native:
-    """An explainer with a method and a type of result of its own."""
-
-    def __repr__(self) -> str:
-        return str(WANTED.to_dict("records"))
-
-    def generate_counterfactuals(self, queries: pd.DataFrame) -> pd.DataFrame:
-        return WANTED
-
-
 WAYS: dict[str, dict[str, Any]] = {
     **{name: {"policy": policy} for name, policy in POLICIES.items()},
     **{name: {"policy": POLICIES["lookup"], "method": name} for name in ("grasp", "mondrian")},
@@ -327,12 +317,6 @@ def test_results(watch: Watch, way: str) -> None:
     assert_clean(anonymizer._repr_html_() + anonymizer.fit(POPULATION, model, 1)._repr_html_())
     assert_clean(POPULATION._repr_html_() + private._repr_html_())
     assert_clean(POPULATION.schema._repr_html_() + POPULATION.risk_profile()._repr_html_())
-    own = protect(Native(), **settings)
-    assert len(watch.run(lambda: own.explain(QUERIES)).released) == len(QUERIES)
-    native = own.generate_counterfactuals(QUERIES)
-    assert isinstance(native, pd.DataFrame)
-    assert_clean(native.to_csv() + repr(native.to_dict()) + repr(native.attrs), watch.results)
-    assert_clean(repr(own) + str(own) + f"{own}")
     answer = WANTED.astype(object).reset_index(drop=True)
     answer.loc[0, "town"] = f"{TRAIN['town'][5]}-{TRAIN['town'][6]}"
     answer.loc[1, "age"] = f"about {TRAIN['age'][7]}"
@@ -568,7 +552,6 @@ def test_an_error_brings_no_local_variables_along(guarantee: str) -> None:
         "start": "explainer",
     }
     calls += [partial(protect(answer, **settings).explain, stranger) for answer in UNREADABLE]
-    calls += [partial(protect(Native(), **settings).generate_counterfactuals, stranger)]
     calls += [partial(KAnonymizer(policy=POLICIES[guarantee]).fit, POPULATION, asked, 1)]
     failed = 0
     for call in calls:

@@ -18,7 +18,7 @@ PACKAGES = {
     "cfk_recourse": REPOSITORY / "adapters" / "cfk_recourse",
 }
 
-ADAPTERS = ("dice", "nice", "shapes", "nearest", "function")
+ADAPTERS = ("dice", "nice", "nearest", "function")
 
 # Absolute paths of somebody's machine; the first look-behind spares URLs and paths inside the
 # repository.

@@ -25,11 +25,10 @@ from cfk_plugin import (
     Withheld,
     protect,
 )
-from cfk_plugin.errors import InputError, PrivacyLeakWarning, UntrackedWarning
-from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.errors import InputError, PrivacyLeakWarning
 from cfk_plugin.release.anonymizer import release_record
 from prototyped import COLUMNS, FINGERPRINT, certificate, policy, prototype, prototypes, unproven
-from tracked import explanations, journaled, released
+from tracked import explanations, released
 
 
 def test_entries_are_told_apart() -> None:
@@ -198,13 +197,6 @@ def explainer(queries: pd.DataFrame) -> pd.DataFrame:
     return TRAIN.iloc[answers].set_index(queries.index)
 
 
-class Own:
-    """An explainer with a method of its own."""
-
-    def generate_counterfactuals(self, queries: pd.DataFrame) -> pd.DataFrame:
-        return explainer(queries)
-
-
 def protected(what: Any = explainer, **settings: Any) -> Any:
     settings = {
         "policy": PrivacyPolicy(guarantee="reciprocal", k=4),
@@ -247,17 +239,6 @@ def test_what_is_no_group_is_refused_before_anything_is_asked() -> None:
     with pytest.raises(InputError, match="the queries have 0 columns 'branch'"):
         protected(groups="branch").explain(QUERIES.drop(columns="branch"))
     assert ASKED == []
-
-
-def test_the_explainers_own_methods_are_grouped_by_features(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.jsonl"
-    logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=journal)
-    private = protected(Own(), groups="sex", track=logger)
-    with pytest.warns(UntrackedWarning):
-        rows = private.generate_counterfactuals(QUERIES)
-    (record,) = journaled(journal)
-    assert [row["group"] for row in record.recount] == ["f", "m", "f", "m"]
-    assert list(rows.columns) == ["query", *SCHEMA.features]
 
 
 def test_labels_are_one_per_query_and_go_by_place() -> None:

@@ -109,7 +109,7 @@ def test_built_in_adapters_are_found_and_import_no_explainer() -> None:
     names, imported = done.stdout.splitlines()
     if not names:
         pytest.skip("needs cfk-plugin to be installed: `pip install --no-deps -e .`")
-    assert names.split() == ["dice", "function", "nearest", "nice", "shapes"]
+    assert names.split() == ["dice", "function", "nearest", "nice"]
     assert imported == "[]"
 
 

@@ -15,7 +15,6 @@ import pytest
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner, Result
 
-from cfk_adapters.function import FunctionSource
 from cfk_adapters.nice import NiceSource
 from cfk_plugin import (
     Explanations,
@@ -197,23 +196,6 @@ def both() -> Explanations:
         ({}, ("job", "salary")),
     ]
     return result
-
-
-def test_functions_get_their_own_containers_back() -> None:
-    source = FunctionSource(lambda rows: rows, [], AdaptContext(("age", "salary", "job")))
-    frame = source.restore(TRAIN, both())
-    assert frame.to_numpy().tolist() == [
-        [0, "24–26", "40–60", "b"],
-        [1, "27–29", "withheld", "withheld"],
-    ]
-    assert source.restore([], both())[1] == {
-        "age": "27–29",
-        "salary": "withheld",
-        "job": "withheld",
-    }
-    assert source.restore(TRAIN.to_numpy(), both()).tolist() == [
-        row[1:] for row in frame.to_numpy().tolist()
-    ]
 
 
 def test_nice_gets_an_array_back() -> None:

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -159,20 +158,8 @@ def refused(queries: Any, weight: float = 1.0, **options: Any) -> Any:
     raise AssertionError("the explainer was asked")
 
 
-@pytest.mark.parametrize(
-    ("given", "kind"),
-    [
-        (QUERIES[FEATURES].to_numpy(dtype=object), np.ndarray),
-        (QUERIES[FEATURES].to_numpy(dtype=object).tolist(), list),
-    ],
-)
-def test_function_is_not_asked(given: Any, kind: type) -> None:
-    class Explainer:
-        explain = staticmethod(refused)
-
-    answer = protected(Explainer()).explain(given)
-    assert isinstance(answer, kind)
-    assert len(answer) == len(QUERIES)
+def test_function_is_not_asked() -> None:
+    assert len(protected(refused).explain(QUERIES)) == len(QUERIES)
 
 
 def test_function_with_options_that_have_no_effect_warns() -> None:
