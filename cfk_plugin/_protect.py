@@ -23,7 +23,6 @@ from cfk_plugin.errors import (
     InputError,
     PolicyError,
     QuerySteeringWarning,
-    debugged_by_argument,
     did_you_mean,
     require,
 )
@@ -49,7 +48,6 @@ _STEERED = (
 )
 
 
-@debugged_by_argument
 def protect(
     explainer: Any = None,
     *,
@@ -68,7 +66,6 @@ def protect(
     plugins: Sequence[object] = (),
     groups: str | None = None,
     sample_explainer: int = 20,
-    debug: bool = False,
 ) -> ProtectedExplainer:
     """Wrap an explainer so that only protected explanations leave it.
 
@@ -76,7 +73,7 @@ def protect(
     ----------
     explainer : object
         A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object
-        with ``explain`` or ``generate_counterfactuals``, or anything a plugin has an adapter for.
+        with such a method ``explain``, or anything a plugin has an adapter for.
         None: answers come from the catalogue or the prototypes.
     model : object with ``predict``, or callable
         The model that is explained; returns labels, or numbers where `desired` is a range or
@@ -132,12 +129,6 @@ def protect(
         explains here, so that runs can say how often it returns training rows. It gets their rows:
         write 0, for none, if it sends queries elsewhere or keeps them. No further person is
         explained after ten seconds. What it returns is compared with the rows and forgotten.
-    debug : bool
-        For data that may be shown, while you set things up: errors of this call and of the
-        protected explainer repeat the text of what the model or the explainer raised, and have it
-        as their ``__cause__``. Such a text may quote training rows and queries, and so may the log.
-        ``CFK_DEBUG=1`` in the environment does the same for everything in the process;
-        `cfk_plugin.errors.debugging` does it for a block. Explanations are protected as ever.
 
     Warns
     -----
@@ -182,9 +173,7 @@ def protect(
         wrapped = no_explainer if explainer is None else explainer
         source = load_plugins(plugins).adapt(wrapped, context)
         fitted = prototypes.fit(population, model, desired)
-        return ProtectedExplainer(
-            wrapped, source, fitted, logger or False, groups, is_asked=False, debug=debug
-        )
+        return ProtectedExplainer(wrapped, source, fitted, logger or False, groups, is_asked=False)
     if isinstance(method, KAnonymizer):
         refused = {
             "policy": policy is not None,
@@ -211,7 +200,7 @@ def protect(
     if sample_explainer and explainer is not None and not is_asked:
         anonymizer.explainer_sample_ = sample_of(source, anonymizer, sample_explainer)
     return ProtectedExplainer(
-        wrapped, source, anonymizer, logger or False, groups, is_asked=is_asked, debug=debug
+        wrapped, source, anonymizer, logger or False, groups, is_asked=is_asked
     )
 
 
@@ -275,7 +264,7 @@ def _starts_at_explainer(
         )
     depends_on_no_row = depends_on_rows(source) == "no"
     if start == "explainer" and not needs_explainer and not depends_on_no_row:
-        warnings.warn(_STEERED, QuerySteeringWarning, stacklevel=4)
+        warnings.warn(_STEERED, QuerySteeringWarning, stacklevel=3)
     if start != "auto":
         return start == "explainer"
     if needs_explainer:

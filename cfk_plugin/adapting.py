@@ -22,15 +22,13 @@ from cfk_plugin.errors import (
     AdapterError,
     HostOnly,
     InputError,
-    class_name,
     listed,
     quiet,
-    shows_errors,
 )
 
 
 class ExplainerError(AdapterError):
-    """The explainer raised; nothing of its own exception is kept but the class."""
+    """The explainer raised; its own exception is the cause, and the text names only its class."""
 
 
 class NoneFoundError(AdapterError):
@@ -87,11 +85,6 @@ class CounterfactualBatch(HostOnly):
         """
         return cls(frame, np.flatnonzero(found), np.arange(len(found)), desired, constraints)
 
-    _refusal = (
-        AdapterError,
-        "a CounterfactualBatch may hold training rows and refuses to be pickled",
-    )
-
     def _counts(self) -> str:
         return f"{len(self.frame)} found of {len(self.query)} asked"
 
@@ -109,8 +102,6 @@ class AnswerRequest(HostOnly):
     constraints: Mapping[str, Any] = field(default_factory=dict)  # see `constraints_of`
     ignored: tuple[str, ...] = ()  # options that steer only the explainer's search
     adapter_data: Any = None  # what `build` needs beside the explanations; stays on the host
-
-    _refusal = (AdapterError, "an AnswerRequest holds queries and refuses to be pickled")
 
     def _counts(self) -> str:
         return f"{len(self.queries)} queries, {self.n_answers} answers each"
@@ -274,13 +265,8 @@ def _never(error: Exception) -> None:  # noqa: ARG001 - no exception is one that
     return None
 
 
-def ask(
-    call: Callable[[], Any],
-    none_found: Callable[[Exception], bool | None] = _never,
-    explained: Callable[[Exception], str | None] = _never,
-) -> Any:
-    """Call an explainer and leave no trace of it: random state restored, its exceptions stripped of
-    their text.
+def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool | None] = _never) -> Any:
+    """Call an explainer, and restore the global random state after it.
 
     Parameters
     ----------
@@ -288,10 +274,6 @@ def ask(
         Calls the explainer; takes nothing.
     none_found : callable, optional
         Returns True for an exception by which the explainer says that there is no counterfactual.
-    explained : callable, optional
-        Returns a sentence for an exception that the adapter knows, and None for all others. The
-        sentence takes the place of the exception's own text, so it must hold no value of a row:
-        write it from settings of the call and names of columns.
 
     Returns
     -------
@@ -301,12 +283,13 @@ def ask(
     Raises
     ------
     ExplainerError
-        If the explainer raised; its text and context, which may quote rows, are dropped.
+        If the explainer raised. The explainer's exception is the cause; its text, which may quote
+        rows, is not repeated.
     AdapterError
         If `call` raised one itself.
     """
     with (
-        quiet(lambda: text_withheld("the explainer raised {}"), ExplainerError, let=AdapterError),
+        quiet("the explainer raised {}", ExplainerError, let=AdapterError),
         _random_state_kept(),
     ):
         try:
@@ -314,10 +297,7 @@ def ask(
         except Exception as error:
             if none_found(error):
                 return None
-            sentence = explained(error)
-            if sentence is None:
-                raise
-            raise ExplainerError(f"the explainer raised {class_name(error)}: {sentence}") from error
+            raise
 
 
 @contextmanager
@@ -332,19 +312,6 @@ def _random_state_kept() -> Iterator[None]:
     finally:
         random.setstate(state_of_python)
         np.random.set_state(state_of_numpy)  # noqa: NPY002 - see above
-
-
-TEXT_WITHHELD = (
-    "its text is withheld, as it may quote rows; to read it, call the explainer itself, without"
-    " protection, on data that may be shown"
-)
-
-
-def text_withheld(failure: str) -> str:
-    """Add to a message that the text of the failure is withheld; inside `debugging` it is not."""
-    if shows_errors():
-        return failure
-    return f"{failure}; {TEXT_WITHHELD}"
 
 
 def released_cells(entries: Iterable[Any]) -> list[dict[str, Any] | None]:

@@ -10,28 +10,22 @@ import logging
 import os
 import secrets
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
-from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 class CFKError(Exception):
     """Base of every error that `cfk_plugin` raises on purpose."""
-
-    is_debugged = False
-    """Whether the error keeps its cause and its frames, as `debugging` asks for."""
 
 
 class SchemaError(CFKError, ValueError):
@@ -282,50 +276,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-_IS_DEBUGGED: ContextVar[bool] = ContextVar("cfk_debug", default=False)
-
-
-@contextmanager
-def debugging(is_on: bool = True) -> Iterator[None]:
-    """Let the errors of models, explainers and plugins through, text and traceback included.
-
-    Inside the block, an error of this package has the original error as its ``__cause__`` and
-    repeats its text. Both may quote rows: use it only where whoever reads errors and logs may see
-    the training data. ``protect(..., debug=True)`` does the same in all calls of one explainer, and
-    ``CFK_DEBUG=1`` in the environment does it in the whole process.
-
-    Parameters
-    ----------
-    is_on : bool
-        False changes nothing: an outer block, or the environment, still counts.
-
-    Examples
-    --------
-    >>> from cfk_plugin import KAnonymizer
-    >>> with debugging():
-    ...     KAnonymizer().fit(population, model, desired=1)  # doctest: +SKIP
-    """
-    token = _IS_DEBUGGED.set(is_on or _IS_DEBUGGED.get())
-    try:
-        yield
-    finally:
-        _IS_DEBUGGED.reset(token)
-
-
 def shows_errors() -> bool:
-    """Return True if errors of foreign code keep their text; see `debugging`."""
-    return _IS_DEBUGGED.get() or bool(os.environ.get("CFK_DEBUG"))
-
-
-def debugged_by_argument(call: Callable[P, T]) -> Callable[P, T]:
-    """Run a function inside `debugging` if its argument ``debug`` is true."""
-
-    @wraps(call)
-    def called(*args: P.args, **named: P.kwargs) -> T:
-        with debugging(bool(named.get("debug"))):
-            return call(*args, **named)
-
-    return called
+    """Return True if the environment asks for errors in full: ``CFK_DEBUG=1``."""
+    return bool(os.environ.get("CFK_DEBUG"))
 
 
 @contextmanager
@@ -336,57 +289,38 @@ def quiet(
     *,
     is_public: bool = False,
 ) -> Iterator[None]:
-    """Call foreign code, and drop the text and context of whatever it raises: both may quote rows.
+    """Call foreign code, and raise an error with a constant text if it fails.
 
-    Explainers, models, adapters, plugins, files and databases are foreign. What they raise need not
-    be an `Exception`: ``SystemExit`` and the panics of libraries written in Rust are not. Only the
-    operator's ``KeyboardInterrupt``, which Python raises in the main thread alone, passes, and
-    without its text.
+    Explainers, models, adapters, plugins, files and databases are foreign. They need not raise an
+    `Exception`: ``SystemExit`` and the panics of libraries written in Rust are not.
 
-    Raised instead is `error`: its text is `what`, with the class of what was raised in place of
-    ``{}``, or at the end. A callable `what` is called to write the text, only after a failure. An
-    error of a type in `let` passes with its own text.
+    The text is `what`, with the class of the failure in place of ``{}`` or at the end. It never
+    quotes the text of the failure, which may quote rows, because our own texts reach logs, runs and
+    responses. A callable `what` is called to write the text, only after a failure. An error of a
+    type in `let` passes.
 
-    Inside `debugging`, text and cause are kept, unless `is_public`: then the error is an answer to
-    somebody who is not the operator.
+    The failure is the ``__cause__`` of the error, unless `is_public`: then the error leaves the
+    process with its traceback, as in a response or on a cluster.
 
     >>> with quiet("the model raised {}", ModelError):
     ...     raise SystemExit("age=24")
     Traceback (most recent call last):
     cfk_plugin.errors.ModelError: the model raised SystemExit
     """
-    instead: BaseException
-    cause: BaseException | None = None
-    is_shown = shows_errors() and not is_public
     try:
         yield
-    except let as known:
-        instead = known
-        if is_shown:
-            cause = known.__cause__
-    except BaseException as raised:  # noqa: BLE001 - whatever it is, its text must not get out
-        of_operator = (
-            isinstance(raised, KeyboardInterrupt)
-            and threading.current_thread() is threading.main_thread()
-        )
-        if of_operator:
-            instead = KeyboardInterrupt()
-        else:
-            text = what if isinstance(what, str) else what()
-            failure = class_name(raised)
-            if is_shown:
-                failure = f"{failure} ({raised})"
-                cause = raised
-            instead = error(_named(text, failure))
-    else:
-        return
-    if cause is not None and isinstance(instead, CFKError):
-        instead.is_debugged = True
-    try:
-        raise instead
-    finally:  # raising sets the context where the caller is itself handling an error
-        instead.__context__ = None
-        instead.__cause__ = cause
+    except KeyboardInterrupt:
+        raise
+    except let as failure:
+        if is_public:
+            raise failure from None
+        raise
+    except BaseException as failure:  # noqa: BLE001 - see the docstring
+        text = what if isinstance(what, str) else what()
+        # contextlib mistakes a RuntimeError for one of its own if a StopIteration is the cause.
+        is_hidden = is_public or isinstance(failure, StopIteration)
+        cause = None if is_hidden else failure
+        raise error(_with_failure(text, class_name(failure))) from cause
 
 
 def class_name(raised: BaseException) -> str:
@@ -397,7 +331,7 @@ def class_name(raised: BaseException) -> str:
     return name if name.isidentifier() else "an error"
 
 
-def _named(what: str, failure: str) -> str:
+def _with_failure(what: str, failure: str) -> str:
     """Put a failure into a message, in the place of ``{}`` or at its end."""
     return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
 
@@ -443,28 +377,6 @@ def install_line(extra: str) -> str:
     return f'pip install "cfk-plugin[{extra}]"'
 
 
-def without_frames(call: Callable[P, T]) -> Callable[P, T]:
-    """Raise errors of ours as if here: an error reporter that shows local variables would find rows
-    in their frames. Inside `debugging` the frames stay.
-    """
-
-    @wraps(call)
-    def called(*args: P.args, **named: P.kwargs) -> T:
-        try:
-            return call(*args, **named)
-        except CFKError as error:
-            if error.is_debugged:
-                raise
-            raised = error
-        each: BaseException | None = raised
-        while each is not None:
-            each.__traceback__ = None
-            each = each.__cause__ or each.__context__
-        raise raised
-
-    return called
-
-
 def check_place(path: Path, endings: Sequence[str], what: str = "name") -> None:
     """Refuse, before any work, a path that has another ending or cannot be written."""
     if path.suffix.lower() not in endings:
@@ -503,11 +415,6 @@ class HostOnly:
     """
 
     __slots__ = ()
-    _refusal: ClassVar[tuple[type[CFKError], str]] = (
-        InputError,
-        "{} holds values of rows and refuses to be pickled",
-    )
-    """The error and its text, in which ``{}`` stands for the class."""
 
     def _counts(self) -> str:
         """Return what `repr` shows in its brackets."""
@@ -517,6 +424,8 @@ class HostOnly:
         return f"{type(self).__name__}({self._counts()})"
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled, or copied by way of that: values or key would be in the copy."""
-        error, text = self._refusal
-        raise error(text.replace("{}", type(self).__name__))
+        """Refuse to be pickled: rows or a key would be in a file."""
+        raise InputError(
+            f"{type(self).__name__} stays in the data holder's process and refuses to be pickled;"
+            " write what it releases instead"
+        )

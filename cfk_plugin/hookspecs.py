@@ -76,8 +76,7 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
 
     Decide by the explainer's type or attributes, and import its library only once it is yours. Call
     nothing of the explainer here, and change nothing of it. `AdapterError` says that the explainer
-    is yours and cannot be used as it is; every other exception is reported as a broken plugin,
-    without its text.
+    is yours and cannot be used as it is; every other exception is reported as a broken plugin.
 
     Parameters
     ----------

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cfk_adapters.dice_errors import sentence_for
 from cfk_adapters.dice_search import showing_search
 from cfk_plugin.adapting import (
     CONSTRAINTS,
@@ -149,12 +148,9 @@ class DiceSource:
         failures: list[AdapterError] = []
         explainer = ask(lambda: _working_copy(self._explainer))
 
-        def explained(error: Exception) -> str | None:
-            return sentence_for(error, self._explainer, self._classes, options)
-
         def one(query: pd.DataFrame) -> pd.DataFrame | None:
             native = ask_dice(
-                lambda: explainer.generate_counterfactuals(query, total_CFs, **options), explained
+                lambda: explainer.generate_counterfactuals(query, total_CFs, **options)
             )
             return None if native is None else _shown(native.cf_examples_list[0])
 
@@ -358,15 +354,9 @@ class DiceSource:
             bound.arguments[first] = table
             none_found: list[Exception] = []
 
-            def explained(error: Exception) -> str | None:
-                options = {**bound.arguments, **bound.arguments.get("kwargs", {})}
-                return sentence_for(error, self._explainer, self._classes, options)
-
             with showing_search(self._explainer, len(table)) as counted:
                 method = getattr(_working_copy(self._explainer, counted), name)
-                native = ask_dice(
-                    lambda: method(*bound.args, **bound.kwargs), explained, none_found
-                )
+                native = ask_dice(lambda: method(*bound.args, **bound.kwargs), none_found)
             if native is None:
                 raise NoneFoundError(none_found[0])
             shown = [_shown(examples) for examples in native.cf_examples_list]
@@ -547,12 +537,10 @@ def _shares(changes: Sequence[set[str]], features: Sequence[str]) -> dict[str, f
 
 
 def ask_dice(
-    call: Callable[[], Native],
-    explained: Callable[[Exception], str | None],
-    none_found: list[Exception] | None = None,
+    call: Callable[[], Native], none_found: list[Exception] | None = None
 ) -> Native | None:
     """Call DiCE; None if it found nothing, with DiCE's own class of exception for that in
-    `none_found`. See `sentence_for` for `explained`.
+    `none_found`.
     """
 
     def nothing(error: Exception) -> bool:
@@ -563,7 +551,7 @@ def ask_dice(
             none_found.append(type(error)("No counterfactuals found for any of the query points!"))
         return is_nothing
 
-    return ask(call, nothing, explained)
+    return ask(call, nothing)
 
 
 def _printed(outcome: Any) -> Any:

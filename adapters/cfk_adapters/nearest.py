@@ -68,10 +68,6 @@ class NearestUnlikeNeighbour(HostOnly):
     """
 
     instance_based = True
-    _refusal = (
-        AdapterError,
-        "a {} holds training rows and refuses to be pickled; rebuild it instead",
-    )
 
     def __init__(
         self,

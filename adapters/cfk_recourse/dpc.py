@@ -27,7 +27,6 @@ from cfk_plugin.errors import (
     ModelError,
     NotFittedError,
     PolicyError,
-    PopulationError,
 )
 from cfk_recourse.gradients import Adam, Layer, Matrix, check_gradient, propagate, read_network
 
@@ -293,13 +292,6 @@ class DPC(HostOnly):
     """
 
     guarantee = "no guarantee; see audit"
-    _refusal = (
-        PopulationError,
-        (
-            "a DPC refuses to be pickled: the prototype of a class with one member is that member's"
-            " row; fit another one"
-        ),
-    )
 
     epsilon: float = 0.025
     _: KW_ONLY

@@ -28,10 +28,6 @@ class _Rows(HostOnly):
     """Base of holders of training rows."""
 
     instance_based = True
-    _refusal = (
-        AdapterError,
-        "a {} holds training rows and refuses to be pickled; rebuild it instead",
-    )
 
     def __init__(self, train: pd.DataFrame) -> None:
         self._train = train.reset_index(drop=True)

@@ -51,10 +51,6 @@ class Recourse(HostOnly, ABC):
     """
 
     instance_based = False
-    _refusal = (
-        AdapterError,
-        "a {} holds training rows and refuses to be pickled; rebuild it instead",
-    )
 
     def __init__(
         self,

@@ -49,8 +49,6 @@ from cfk_plugin.records.run import LoggedReport, ReportContents
 class Worlds(HostOnly):
     """Two tables that differ in one person. Host side only."""
 
-    _refusal = (InputError, "neighbouring tables hold training rows and refuse to be pickled")
-
     inside: pd.DataFrame
     outside: pd.DataFrame
 

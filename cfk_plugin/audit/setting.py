@@ -28,10 +28,7 @@ Mask = NDArray[np.bool_]
 
 
 class AuditRows(HostOnly):
-    _refusal = (
-        InputError,
-        "an audit holds training rows and refuses to be pickled; keep its report",
-    )
+    """Base of what an audit knows of training rows."""
 
 
 class CandidatePeople(AuditRows):

@@ -191,11 +191,6 @@ DESIRED = True
 class Trained(HostOnly):
     """A fitted model, and a function that answers queries with the undesired outcome."""
 
-    _refusal = (
-        InputError,
-        "a trained service holds training rows and refuses to be pickled; train it where it runs",
-    )
-
     def __init__(
         self,
         model: Any,

@@ -71,8 +71,6 @@ class Domain(HostOnly):
     _is_bool: bool = field(init=False)
     _is_float: bool = field(init=False)
 
-    _refusal = PopulationError, "a {} holds values of rows and refuses to be pickled"
-
     def __post_init__(self) -> None:
         kind = self.attribute.kind
         n = len(self.values)

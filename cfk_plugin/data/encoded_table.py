@@ -23,7 +23,7 @@ from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN, Codes, 
 from cfk_plugin.data.region import natural
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import DATES, MISSING, NUMBERS, as_pandas, conform, conform_values
-from cfk_plugin.errors import HostOnly, InputError, PopulationError, rename_hint
+from cfk_plugin.errors import HostOnly, InputError, rename_hint
 
 COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # pandas 3 copies on write
 FEW = 32
@@ -171,8 +171,6 @@ class Encoder(HostOnly):
 
     schema: Schema
     domains: Mapping[str, Domain]
-
-    _refusal = PopulationError, "an {} holds values of rows and refuses to be pickled"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "domains", MappingProxyType(dict(self.domains)))

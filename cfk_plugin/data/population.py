@@ -134,11 +134,6 @@ class Population(HostOnly):
     _cell_of_row: Rows
     _key: bytes
 
-    _refusal = (
-        PopulationError,
-        "a Population holds training rows and refuses to be pickled; rebuild it instead",
-    )
-
     def __init__(
         self,
         encoder: Encoder,

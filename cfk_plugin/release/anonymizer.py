@@ -38,7 +38,6 @@ from cfk_plugin.errors import (
     did_you_mean,
     is_refitting,
     warn,
-    without_frames,
 )
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
@@ -229,7 +228,6 @@ class KAnonymizer(HostOnly):
             )
         _check_search(self.change_cost, self.rounding)
 
-    @without_frames
     def _learn(
         self, population: Population, model: Any, desired: Any, later: Sequence[Any]
     ) -> KAnonymizer:
@@ -315,7 +313,6 @@ class KAnonymizer(HostOnly):
             "plugins": ", ".join(f"{name} {version}" for name, version in versions.items()),
         }
 
-    @without_frames
     def transform(
         self,
         counterfactuals: pd.DataFrame | Sequence[Counterfactual],
@@ -390,7 +387,6 @@ class KAnonymizer(HostOnly):
             )
         return self.wrap(explanations, findings, generator="table", call=request)
 
-    @without_frames
     def explain(
         self,
         queries: pd.DataFrame,
@@ -684,11 +680,6 @@ class KAnonymizer(HostOnly):
     def _check_fitted(self) -> None:
         if not hasattr(self, "pipeline_"):
             raise NotFittedError("call fit(population, model=..., desired=...) first")
-
-    _refusal = (
-        InputError,
-        "a KAnonymizer holds training rows and refuses to be pickled; fit it where it runs",
-    )
 
     def _repr_html_(self) -> str:
         policy = getattr(self, "policy_", self.policy or PrivacyPolicy())

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NoReturn, overload
-from weakref import WeakKeyDictionary
+from typing import Any, overload
 
 import pandas as pd
 
@@ -17,11 +16,8 @@ from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
     AdapterError,
     HostOnly,
-    InputError,
     NotForwardedError,
-    debugging,
     quiet,
-    without_frames,
 )
 from cfk_plugin.hookspecs import CounterfactualSource, Progress
 from cfk_plugin.records.logger import Track
@@ -38,13 +34,10 @@ class ProtectedExplainer(HostOnly):
     `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep
     their names and result types; the result is rebuilt and holds no training row. The attributes
     that the adapter names in ``forwarded`` are passed on unchanged; all other names raise
-    `NotForwardedError`. No attribute leads to the explainer, but code in the same process can still
-    find it: give callers results, not this object. A protected explainer refuses to be pickled and
-    copied, because a copy would hold the training rows.
+    `NotForwardedError`. Code in the same process can reach the explainer: give recipients results,
+    not this object. A protected explainer refuses to be pickled and copied, because a copy would
+    hold the training rows.
     """
-
-    __slots__ = ("__weakref__",)  # the explainer is kept in `_WRAPPED`: no attribute may lead to it
-    _refusal = InputError, "a protected explainer holds training rows and refuses to be pickled"
 
     def __init__(
         self,
@@ -55,16 +48,14 @@ class ProtectedExplainer(HostOnly):
         groups: str | None = None,
         *,
         is_asked: bool = True,
-        debug: bool = False,
     ) -> None:
-        _WRAPPED[self] = wrap_explainer(
+        self._wrapped = wrap_explainer(
             explainer,
             source,
             anonymizer,
             track=track,
             groups=groups,
             is_asked=is_asked,
-            debug=debug,
         )
 
     @overload
@@ -85,7 +76,6 @@ class ProtectedExplainer(HostOnly):
         progress: Progress | None = None,
         **options: Any,
     ) -> Any: ...
-    @without_frames
     def explain(
         self,
         queries: Any,
@@ -127,9 +117,9 @@ class ProtectedExplainer(HostOnly):
             If the explainer raises (its text is not repeated, because it may quote rows), or if its
             answer cannot be read or does not belong to the queries.
         """
-        wrapped = _WRAPPED[self]
+        wrapped = self._wrapped
         listening = nullcontext() if progress is None else heard(progress)
-        with debugging(wrapped.debug), listening as report_progress:
+        with listening as report_progress:
             queries = as_pandas(queries)
             limit = most_changes(max_changes)
             if wrapped.is_for_own_explain(queries):
@@ -140,16 +130,15 @@ class ProtectedExplainer(HostOnly):
         """Like `explain`, for explainers that are functions."""
         return self.explain(queries, **options)
 
-    @without_frames
     def __getattr__(self, name: str) -> Any:
         """Return the protected form of a method that returns counterfactuals, or an attribute that
         the adapter forwards.
         """
-        wrapped = _WRAPPED[self]
+        wrapped = self._wrapped
         if name in wrapped.methods():
-            return _protected_method(self, name)
+            return _protected_method(wrapped, name)
         if name in wrapped.forwarded():
-            return _forwarded_attribute(self, name)
+            return _forwarded_attribute(wrapped, name)
         raise NotForwardedError(
             f"{name!r} of {wrapped.name} is not passed on, as it may give out training rows;"
             f" this protected explainer has {wrapped.public_names}. Ask the explainer itself where"
@@ -158,19 +147,11 @@ class ProtectedExplainer(HostOnly):
             " docs/how-to/write-an-adapter.md"
         )
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise NotForwardedError(
-            f"{name!r} cannot be set on a protected explainer; set it before you protect it"
-        )
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise NotForwardedError(f"{name!r} cannot be deleted from a protected explainer")
-
     def __dir__(self) -> list[str]:
-        return sorted({*dir(type(self)), *_WRAPPED[self].methods(), *_WRAPPED[self].forwarded()})
+        return sorted({*dir(type(self)), *self._wrapped.methods(), *self._wrapped.forwarded()})
 
     def _repr_html_(self) -> str:
-        wrapped = _WRAPPED[self]
+        wrapped = self._wrapped
         promises = [] if wrapped.policy is None else [f"{wrapped.policy.promise}."]
         rows = {"in the place of": wrapped.name, "has": wrapped.public_names, "by": wrapped.rule}
         return card(
@@ -181,24 +162,14 @@ class ProtectedExplainer(HostOnly):
         )
 
     def _counts(self) -> str:
-        return f"{_WRAPPED[self].name}, {_WRAPPED[self].rule}"
+        return f"{self._wrapped.name}, {self._wrapped.rule}"
 
 
-_WRAPPED: WeakKeyDictionary[ProtectedExplainer, WrappedExplainer] = WeakKeyDictionary()
-"""The explainer of each object. It is kept outside the object, so that no attribute leads to it."""
-
-
-# The functions below find the explainer through the protected object. So they do not hold it, and
-# cannot be pickled with it.
-
-
-def _protected_method(protected: ProtectedExplainer, name: str) -> Callable[..., Any]:
+def _protected_method(wrapped: WrappedExplainer, name: str) -> Callable[..., Any]:
     """Return one of the explainer's methods that return counterfactuals, protected."""
 
-    @without_frames
     def method(*args: Any, max_changes: int | None = None, **named: Any) -> Any:
-        with debugging(_WRAPPED[protected].debug):
-            return _WRAPPED[protected].call(name, args, named, most_changes(max_changes))
+        return wrapped.call(name, args, named, most_changes(max_changes))
 
     method.__name__ = name
     method.__doc__ = (
@@ -207,18 +178,16 @@ def _protected_method(protected: ProtectedExplainer, name: str) -> Callable[...,
     return method
 
 
-def _forwarded_attribute(protected: ProtectedExplainer, name: str) -> Any:
+def _forwarded_attribute(wrapped: WrappedExplainer, name: str) -> Any:
     """Return an attribute of the explainer; a method is returned as a function that calls it."""
     with quiet(f"{name} of the explainer cannot be read", NotForwardedError):
-        value = getattr(_WRAPPED[protected].explainer, name)
+        value = getattr(wrapped.explainer, name)
     if not callable(value):
         return value
 
-    @without_frames
     def method(*args: Any, **named: Any) -> Any:
-        is_debugged = debugging(_WRAPPED[protected].debug)
-        with is_debugged, quiet(f"{name} of the explainer failed", AdapterError):
-            return getattr(_WRAPPED[protected].explainer, name)(*args, **named)
+        with quiet(f"{name} of the explainer failed", AdapterError):
+            return value(*args, **named)
 
     method.__name__ = name
     return method

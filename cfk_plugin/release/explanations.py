@@ -99,8 +99,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
         findings is not that of the explanations.
     """
 
-    _refusal = InputError, "Explanations refuse to be pickled; use to_json() or to_frame()"
-
     def __init__(
         self,
         entries: Sequence[Explanation],

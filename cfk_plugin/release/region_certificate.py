@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from cfk_plugin.data.display import card, facts
-from cfk_plugin.errors import HostOnly, InputError
+from cfk_plugin.errors import HostOnly
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -167,14 +167,6 @@ class RegionRecount(HostOnly):
     withheld: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
-
-    _refusal = (
-        InputError,
-        (
-            "a released entry holds counts for the data holder alone and refuses to be pickled;"
-            " send what may leave, to_dict() of the entry, and keep to_dict() of its recount"
-        ),
-    )
 
     @property
     def k_worst(self) -> int:

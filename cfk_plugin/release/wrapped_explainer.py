@@ -18,13 +18,11 @@ from typing import Any, NoReturn, Protocol
 import pandas as pd
 
 from cfk_plugin.adapting import (
-    TEXT_WITHHELD,
     AnswerRequest,
     CounterfactualBatch,
     ExplainerError,
     NoneFoundError,
     constraints_of,
-    text_withheld,
     without_constraints,
 )
 from cfk_plugin.data.constraints import Rules, decided_features, rules_of
@@ -69,7 +67,6 @@ def wrap_explainer(
     track: Track,
     groups: str | None,
     is_asked: bool,
-    debug: bool,
 ) -> WrappedExplainer:
     """Return the kind of wrapped explainer that answers.
 
@@ -83,7 +80,7 @@ def wrap_explainer(
         kind = CatalogueInPlace
     else:
         kind = PrototypesInPlace
-    return kind(explainer, source, anonymizer, track=track, groups=groups, debug=debug)
+    return kind(explainer, source, anonymizer, track=track, groups=groups)
 
 
 @dataclass(eq=False, repr=False)
@@ -100,8 +97,6 @@ class WrappedExplainer(HostOnly, ABC):
         Whether, and where, results are logged.
     groups : str, optional
         The column by which results are grouped.
-    debug : bool
-        Whether errors keep the text and the frames of the error that caused them.
     name : str
         The explainer's name.
     """
@@ -111,7 +106,6 @@ class WrappedExplainer(HostOnly, ABC):
     anonymizer: Any
     track: Track
     groups: str | None
-    debug: bool
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -219,61 +213,20 @@ class AskedExplainer(WrappedExplainer):
 
     def _generate(self, queries: pd.DataFrame, options: dict[str, Any]) -> CounterfactualBatch:
         """Ask the explainer for counterfactuals of a table of queries."""
-        failure: ExplainerError | None = None
-        try:
-            with quiet(_text_of_failure, ExplainerError, let=CFKError):
-                batch = self.source.generate(queries, **options)
-        except ExplainerError as error:
-            failure = error
-        if failure is not None:  # raised outside of the handler, so that it has no context
-            raise self._error_of_call("explain", options, failure)
+        with quiet("the adapter raised {}", ExplainerError, let=CFKError):
+            batch = self.source.generate(queries, **options)
         return _require_batch(batch)
 
     def _call_method(
         self, name: str, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[CounterfactualBatch, Any, Any]:
         """Call one of `methods`; return its counterfactuals, its own result, and the queries."""
-        none_found: Exception | None = None
-        failure: ExplainerError | None = None
         try:
-            with quiet(_text_of_failure, ExplainerError, let=CFKError):
+            with quiet("the adapter raised {}", ExplainerError, let=CFKError):
                 batch, native, queries = self.source.methods[name](*args, **named)
         except NoneFoundError as error:
-            none_found = error.native
-        except ExplainerError as error:
-            failure = error
-        # Both are raised outside of the handlers, so that they have no context.
-        if failure is not None:
-            raise self._error_of_call(name, named, failure)
-        if none_found is not None:
-            raise none_found
+            raise error.native from None
         return _require_batch(batch), native, queries
-
-    def _error_of_call(
-        self, method: str, options: Mapping[str, Any], failure: ExplainerError
-    ) -> ExplainerError:
-        """Return the error of a call that the explainer did not answer.
-
-        Its text names the call. If the explainer's own text is withheld, it also shows how to make
-        the call without protection.
-        """
-        place = "" if method == self.name else f" in {method}"
-        arguments = f", called with {', '.join(options)}" if options else ""
-        text = f"{self.name} failed{place}{arguments}: {failure}"
-        if text.endswith(TEXT_WITHHELD):
-            text += f": {self._unprotected_call(method)}"
-        error = ExplainerError(text)
-        error.__cause__ = failure.__cause__  # None, unless errors are debugged
-        error.is_debugged = failure.is_debugged
-        return error
-
-    def _unprotected_call(self, method: str) -> str:
-        """Return the line of code that calls the explainer itself as `method` does."""
-        names = self.methods()
-        name = method if method in names else next(iter(names), "__call__")
-        if name == "__call__":
-            return "explainer(queries)"
-        return f"explainer.{name}(queries)"
 
     def _restore(self, name: str, native: Any, explanations: Explanations) -> Any:
         """Rebuild what a method returned from what is released."""
@@ -486,9 +439,9 @@ class CatalogueInPlace(WrappedExplainer):
                 f"{', '.join(request.ignored)}: steers only the search of {self.name}, which is not"
                 ' used, as answers start at the query; protect with start="explainer" to use it',
                 IgnoredOptionWarning,
-                # This function, `explain` or `call`, the method of the protected explainer and its
-                # `without_frames` are on the way from the user's call.
-                stacklevel=5,
+                # This function, `explain` or `call`, and the method of the protected explainer are
+                # on the way from the user's call.
+                stacklevel=4,
             )
         return request
 
@@ -558,10 +511,6 @@ def _require_batch(batch: Any) -> CounterfactualBatch:
             f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch"
         )
     return batch
-
-
-def _text_of_failure() -> str:
-    return text_withheld("the adapter raised {}")
 
 
 def _is_withheld(explanation: Explanation, reason: str) -> bool:

@@ -38,7 +38,9 @@ class ProtectedModel(PythonModel):
     _skip_type_hint_validation = True
 
     def load_context(self, context: Any) -> None:
-        with quiet("the protected model cannot be loaded ({})", BundleError, let=CFKError):
+        with quiet(
+            "the protected model cannot be loaded ({})", BundleError, let=CFKError, is_public=True
+        ):
             self._answer = _handler_of(context.artifacts).answer
 
     # No hints here: MLflow reads them as a signature and enforces it.

@@ -18,7 +18,6 @@ import pytest
 
 from applicants import CATEGORIES, DICE, FEATURES, QUERIES, ROWS, dice_of, label
 from cfk_adapters import dice as adapter
-from cfk_adapters.dice_errors import sentence_for
 from cfk_plugin import Population, Schema, protect
 from cfk_plugin.adapting import ExplainerError, NoneFoundError
 from cfk_plugin.data.outcome import Outcome
@@ -137,7 +136,6 @@ def test_none_found(explainers: dict[str, Any], method: str) -> None:
     native = caught.value.native
     assert type(native).__name__ == "UserConfigValidationException"
     assert str(native) == "No counterfactuals found for any of the query points!"
-    assert native.__context__ is None
 
 
 def test_query_that_dice_cannot_take_stops_no_other(explainers: dict[str, Any]) -> None:
@@ -151,84 +149,14 @@ def test_query_that_dice_cannot_take_stops_no_other(explainers: dict[str, Any]) 
     with pytest.raises(AdapterError, match="raised ValueError") as caught:
         source.generate(broken[1:2])
     assert "astronaut" not in str(caught.value)
-    assert caught.value.__context__ is None
 
 
-TABLE = ", ".join(map(repr, FEATURES))
-SENTENCES: dict[str, dict[str, Any]] = {
-    "total_CFs must be at least 1": {"total_CFs": 0},
-    "features_to_vary names no column; name at least one": {"features_to_vary": []},
-    'posthoc_sparsity_algorithm must be "linear" or "binary"': {"posthoc_sparsity_algorithm": "x"},
-    "posthoc_sparsity_param must be between 0 and 1": {"posthoc_sparsity_param": 2},
-    "stopping_threshold must be between 0 and 1": {"stopping_threshold": 2},
-    "desired_range is for numbers, and this DiCE model is a classifier": {"desired_range": [1, 2]},
-    f"names a column that DiCE does not have; it has {TABLE}": {"features_to_vary": ["zip"]},
-    "a category that the training table does not have, in 'job'": {
-        "permitted_range": {"job": ["SENTINEL"]}
-    },
-    "it has no option 'SENTINEL'": {"SENTINEL": 1},
-}
-
-
-@pytest.mark.parametrize("name", ["generate_counterfactuals", "feature_importance"])
-@pytest.mark.parametrize("sentence", SENTENCES)
-def test_what_dice_says_of_a_call_is_said_again_without_its_text(
-    explainers: dict[str, Any], sentence: str, name: str
-) -> None:
+def test_error_of_dice_is_the_cause(explainers: dict[str, Any]) -> None:
     source = source_of(explainers["random"])
-    options = {"total_CFs": 1, **SENTENCES[sentence]}
-    for call in (source.methods[name], source.generate):
-        with pytest.raises(ExplainerError) as caught:
-            call(QUERIES, **options)
-        assert sentence in str(caught.value)
-        assert caught.value.__context__ is None
-        assert caught.value.__cause__ is None
-
-
-def test_a_wrong_call_inside_the_model_is_no_unknown_option(explainers: dict[str, Any]) -> None:
-    error = TypeError("predict() got an unexpected keyword argument 'zz'")
-    assert sentence_for(error, explainers["random"], None, {"total_CFs": 1}) is None
-
-
-def test_a_column_of_the_query_is_named_and_its_value_is_not(explainers: dict[str, Any]) -> None:
-    source = source_of(explainers["random"])
-    queries = QUERIES[:1].assign(job="SENTINEL")
-    with pytest.raises(
-        ExplainerError, match="a category that the training table does not have, in 'job'"
-    ) as caught:
-        source.methods["generate_counterfactuals"](queries, 1)
-    assert "SENTINEL" not in str(caught.value)
-    limits = {"features_to_vary": ["income"], "permitted_range": {"job": ["nurse"]}}
-    with pytest.raises(ExplainerError, match="outside permitted_range in 'job'") as caught:
-        source.methods["generate_counterfactuals"](QUERIES[:1].assign(job="clerk"), 1, **limits)
-    assert "clerk" not in str(caught.value)
-
-
-def test_too_few_queries_and_answers_for_importances_are_named(explainers: dict[str, Any]) -> None:
-    source = source_of(explainers["random"])
-    with pytest.raises(ExplainerError, match="total_CFs of at least 10"):
-        source.methods["local_feature_importance"](QUERIES, total_CFs=2)
-    with pytest.raises(ExplainerError, match="needs at least 10 queries"):
-        source.methods["global_feature_importance"](QUERIES)
-
-
-def test_an_error_that_is_not_known_says_how_to_see_it(
-    explainers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*args: Any, **named: Any) -> None:
-        raise ValueError("SENTINEL")
-
-    monkeypatch.setattr(type(explainers["random"]), "_generate_counterfactuals", fail)
-    policy = PrivacyPolicy(k=3, guarantee="reciprocal")
-    private = protect(
-        explainers["random"], model=label, population=PEOPLE, policy=policy, desired=1
-    )
-    for call in (private.generate_counterfactuals, private.explain):
-        with pytest.raises(
-            ExplainerError, match=r"explainer\.generate_counterfactuals\(queries\)$"
-        ) as caught:
-            call(QUERIES, total_CFs=1)
-        assert "SENTINEL" not in str(caught.value)
+    for call in (source.methods["generate_counterfactuals"], source.generate):
+        with pytest.raises(ExplainerError, match="UserConfigValidationException") as caught:
+            call(QUERIES, total_CFs=0)
+        assert "total_CFs" in str(caught.value.__cause__)
 
 
 def test_wrong_queries_are_named(explainers: dict[str, Any]) -> None:
@@ -410,5 +338,3 @@ def test_all_of_dice_works_or_says_what_to_do(
     with pytest.raises(NotForwardedError, match="serialize_explainer"):
         private.serialize_explainer(tmp_path / "explainer.pkl")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(NotForwardedError, match="set it before you protect it"):
-        private.data_interface = None

@@ -136,9 +136,7 @@ def test_what_a_server_says_when_it_fails_does_not_leave() -> None:
             desired=1,
             start="explainer",
         )
-        with pytest.raises(
-            ExplainerError, match="raised ValueError; its text is withheld"
-        ) as failed:
+        with pytest.raises(ExplainerError, match="raised ValueError") as failed:
             private.explain(QUERIES)
         assert asked == {"/broken": 1}
         assert str(QUERIES["income"].iloc[0]) not in str(failed.value)

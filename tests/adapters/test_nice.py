@@ -79,9 +79,8 @@ def test_error_of_the_model_loses_its_text() -> None:
             raise RuntimeError(str(array[0]))
         return score(array)
 
-    with pytest.raises(AdapterError, match="raised RuntimeError") as caught:
+    with pytest.raises(AdapterError, match="raised RuntimeError"):
         source_of(nice_of("sparsity", predict_fn=moody)).generate(QUERIES[:1])
-    assert caught.value.__context__ is None
 
 
 def test_restored_answer_is_an_array_of_cells() -> None:

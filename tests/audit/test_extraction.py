@@ -315,7 +315,6 @@ def test_failures_are_named_by_class_alone(owner: Any, unknown: Any, said: str) 
     with pytest.raises(ModelError, match=said) as raised:
         attack(owner, unknown=unknown)
     assert CANARY not in str(raised.value)
-    assert raised.value.__cause__ is raised.value.__context__ is None
 
 
 @pytest.mark.parametrize(

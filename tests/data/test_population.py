@@ -168,7 +168,7 @@ def test_it_shows_no_row_and_refuses_pickling() -> None:
         == f"Population({population.n_people} people, 500 rows, {len(population.cells)} cells)"
     )
     for holder in (population, population.encoder):
-        with pytest.raises(PopulationError, match="refuses to be pickled"):
+        with pytest.raises(InputError, match="refuses to be pickled"):
             pickle.dumps(holder)
     with pytest.raises(ValueError, match="read-only"):
         population.codes[0, 0] = 1

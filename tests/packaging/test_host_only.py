@@ -11,7 +11,7 @@ from dataclasses import dataclass, is_dataclass
 import pytest
 
 import cfk_plugin
-from cfk_plugin.errors import CFKError, HostOnly, InputError
+from cfk_plugin.errors import HostOnly, InputError
 
 
 def every_kind_of(base: type) -> list[type]:
@@ -29,9 +29,6 @@ def test_no_dataclass_that_holds_rows_has_a_repr_that_shows_its_fields() -> None
         assert not is_dataclass(kind) or own is None or not own.repr, (
             f"{kind.__name__}: say repr=False"
         )
-        error, text = kind._refusal  # type: ignore[attr-defined]
-        assert issubclass(error, CFKError)
-        assert "to be pickled" in text
 
 
 def test_a_holder_shows_counts_and_refuses_to_be_pickled_and_copied() -> None:
@@ -45,5 +42,7 @@ def test_a_holder_shows_counts_and_refuses_to_be_pickled_and_copied() -> None:
     kept = Kept((24, 27))
     assert repr(kept) == "Kept(2 rows)"
     for refused in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(InputError, match="Kept holds values of rows and refuses to be pickled"):
+        with pytest.raises(
+            InputError, match="Kept stays in the data holder's process and refuses to be pickled"
+        ):
             refused(kept)

@@ -29,7 +29,6 @@ from cfk_plugin.errors import (
     ModelError,
     NotFittedError,
     PolicyError,
-    PopulationError,
     SchemaError,
 )
 from cfk_recourse.dpc import (
@@ -247,7 +246,7 @@ def test_it_refuses_to_be_pickled_or_copied_and_shows_no_value(
     model: Pipeline, queries: pd.DataFrame, published: DPC
 ) -> None:
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(PopulationError, match="refuses to be pickled"):
+        with pytest.raises(InputError, match="refuses to be pickled"):
             attempt(published)
     shown = [
         repr(published),

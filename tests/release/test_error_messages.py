@@ -371,67 +371,12 @@ def test_a_missing_column_is_not_looked_for_among_values() -> None:
     assert "citty" not in str(refused.value)
 
 
-def test_an_explainer_that_is_called_as_its_method_is_named_once() -> None:
-    def explain(queries: pd.DataFrame) -> pd.DataFrame:
-        raise ValueError
-
-    with pytest.raises(AdapterError, match=r"^explain failed: the explainer raised ValueError"):
-        protect(explain, model=MODEL, population=POPULATION, policy=POLICY, desired=True).explain(
-            QUERIES
-        )
-
-
-class Own:
-    """An explainer with methods of its own."""
-
-    def explain(self, queries: pd.DataFrame, *, wealthy: bool = True) -> pd.DataFrame:
-        return explainer(queries, wealthy=wealthy)
-
-
-REFUSED: Mapping[str, tuple[Callable[[Any], Any], str]] = {
-    "explainer failed in explain, called with total_CF: the explainer raised TypeError": (
-        lambda private: private.explain(QUERIES, total_CF=2),
-        "function",
-    ),
-    "explainer failed in explain, called with wealthy: the explainer raised ValueError": (
-        lambda private: private.explain(QUERIES, wealthy="very"),
-        "function",
-    ),
-    "Own failed in explain: the explainer raised IndexError": (
-        lambda private: private.explain(QUERIES.to_numpy()),
-        "object",
-    ),
-    "Own failed in explain, called with total_CF: the explainer raised TypeError": (
-        lambda private: private.explain(QUERIES, total_CF=2),
-        "object",
-    ),
-}
-
-
-@pytest.mark.parametrize("said", REFUSED)
-def test_a_call_that_the_explainer_refuses_raises_and_says_how_to_read_why(said: str) -> None:
-    call, kind = REFUSED[said]
-    private = (
-        wrapped()
-        if kind == "function"
-        else protect(Own(), model=MODEL, population=POPULATION, policy=POLICY)
-    )
-    with pytest.raises(AdapterError) as caught:
-        call(private)
-    assert said in str(caught.value)
-    assert "call the explainer itself, without protection, on data that may be shown" in str(
-        caught.value
-    )
-    assert str(TRAIN["age"][0]) not in str(caught.value)
-    assert caught.value.__context__ is None
-
-
 @pytest.mark.parametrize(
     ("method", "text"),
     [
         (
             "explain",
-            "^dice:DiceRandom failed in explain, called with .*total_CF: the explainer raised",
+            "^the explainer raised UserConfigValidationException|^the explainer raised TypeError",
         ),
         (
             "generate_counterfactuals",

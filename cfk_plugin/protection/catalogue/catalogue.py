@@ -33,7 +33,7 @@ from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.data.region import Part, natural, part_of
 from cfk_plugin.data.sealing import BundleContent
 from cfk_plugin.data.training_labels import TrainingLabels
-from cfk_plugin.errors import HostOnly, PolicyError, PopulationError
+from cfk_plugin.errors import HostOnly, PolicyError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp_by_attribute
 from cfk_plugin.metrics.uniqueness import Coarse
@@ -102,11 +102,6 @@ class Catalogue(HostOnly):
     # what the catalogue was opened from; None if it was built from rows
     sealed: BundleContent | None = None
     _offers: dict[str, DistinctParts] = field(default_factory=dict, init=False)
-
-    _refusal = (
-        PopulationError,
-        "a Catalogue holds training rows and refuses to be pickled; rebuild it instead",
-    )
 
     @classmethod
     def build(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.domain import CodeIndex, Domain
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import HostOnly, PopulationError
+from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes, smallest
 from cfk_plugin.protection.axes import Axis, AxisArrays, Codes, Floats, Ints
 from cfk_plugin.protection.class_index import ClassIndex
@@ -168,11 +168,6 @@ class NearestClasses(HostOnly):
     """Finds for every record the nearest of some equivalence classes; of equally near ones the
     first.
     """
-
-    _refusal = (
-        PopulationError,
-        "an index of equivalence classes refuses to be pickled; rebuild it instead",
-    )
 
     def __init__(self, population: Population, cells: Codes) -> None:
         names = population.schema.quasi_identifiers

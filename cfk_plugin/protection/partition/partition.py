@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sentences import Presentation
-from cfk_plugin.errors import HostOnly, PopulationError
+from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.partition.neighbors import NearestClasses
@@ -97,11 +97,6 @@ class Partition(HostOnly):
     eligibility_of_group: Ints
     # by eligibility class, where the divisions cannot be found from rows; see `divided`
     classes: Mapping[int, ClassDivision] | None = None
-
-    _refusal = (
-        PopulationError,
-        "a {} holds training rows and refuses to be pickled; rebuild it instead",
-    )
 
     def __post_init__(self) -> None:
         # must not change between explanations

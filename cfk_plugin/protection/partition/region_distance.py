@@ -17,7 +17,7 @@ from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Interval, Part, Region
 from cfk_plugin.data.values import to_number
-from cfk_plugin.errors import HostOnly, PopulationError
+from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 
 # What a quasi-identifier outside of a region adds: it is one more change, which no move takes back.
@@ -26,8 +26,6 @@ OUTSIDE = 0.1
 
 class RegionDistance(HostOnly):
     """Distances of records to the nearest point of each of some regions."""
-
-    _refusal = PopulationError, "a {} holds values of training rows and refuses to be pickled"
 
     def __init__(self, population: Population, regions: Sequence[Region]) -> None:
         self._n_regions = len(regions)
