@@ -1,11 +1,9 @@
-"""Confidence intervals, all made here, and what carries them: estimates, differences between
-groups.
-"""
+"""Confidence intervals, estimates with their intervals, and differences between groups."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -17,7 +15,8 @@ from scipy import special
 from cfk_plugin.data.region import to_text
 from cfk_plugin.errors import InputError
 
-_BLOCK = 1 << 16  # values of resamples held at once
+_RESAMPLES = 2000
+_BLOCK = 1 << 20  # values of resamples in memory at once
 _FEWEST = 10  # clusters; with fewer, a bootstrap is too narrow
 POOLED = "other groups"
 
@@ -207,58 +206,64 @@ def balanced_interval(hits: int, m: int, rejects: int, n: int, confidence: float
 def bootstrap(
     *samples: ArrayLike,
     statistic: Callable[..., Any] = np.mean,
-    confidence: float = 0.95,
-    repeats: int = 2000,
     random_state: int | np.random.Generator | None = None,
 ) -> Bounds:
-    """Return the percentile bootstrap interval of a statistic of one or more independent samples.
+    """Return the 95 % percentile bootstrap interval of a statistic of independent samples.
 
-    The (a/2, 1-a/2) quantiles of the statistic over resamples. Source: Efron, Tibshirani (1993), An
+    Computed by `scipy.stats.bootstrap` with 2,000 resamples. Source: Efron, Tibshirani (1993), An
     Introduction to the Bootstrap, chapter 13.
 
     Parameters
     ----------
     *samples : arrays, each resampled with replacement on its own
     statistic : callable
-        From as many arrays as there are samples to a number.
-    confidence, repeats : float
-        Int.
+        From as many arrays as there are samples, and the `axis` of their values, to numbers.
     random_state : int or Generator, optional
 
     Returns
     -------
-    Bounds, (NaN, NaN) when a sample is empty; too narrow for samples of a few values
+    Bounds
+        (NaN, NaN) if a sample is empty, and the statistic twice if one has a single value. Too
+        narrow for samples of a few values.
     """
-    if not 0 < confidence < 1 or repeats < 1 or not samples:
-        raise InputError(
-            "a bootstrap needs a sample, a confidence between 0 and 1, and at least one repeat"
-        )
-    arrays: list[NDArray[Any]] = [np.asarray(sample) for sample in samples]
-    if any(len(a) == 0 for a in arrays):
-        return Bounds(float("nan"), float("nan"))
-    random = np.random.default_rng(random_state)
-    if statistic is np.mean and len(arrays) == 1 and arrays[0].ndim == 1:
-        values = _means(arrays[0], repeats, random)
-    elif statistic is difference_of_means:
-        first, second = (_means(a, repeats, random) for a in arrays)
-        values = first - second
-    else:
-        drawn = [
-            statistic(*(a[random.integers(0, len(a), len(a))] for a in arrays))
-            for _ in range(repeats)
-        ]
-        values = np.asarray(drawn, dtype=float)
-    return _quantiles(values, confidence)
+    if not samples:
+        raise InputError("a bootstrap needs a sample")
+    arrays = [np.asarray(sample) for sample in samples]
+    fewest = min(map(len, arrays))
+    if fewest == 0:
+        return Bounds(math.nan, math.nan)
+    if fewest == 1:
+        value = float(statistic(*arrays, axis=-1))
+        return Bounds(value, value)
+    return _resampled(arrays, statistic, random_state)
 
 
-def _quantiles(values: NDArray[np.float64], confidence: float) -> Bounds:
-    tail = (1 - confidence) / 2
-    return Bounds(*np.quantile(values, [tail, 1 - tail]).tolist())
+def _resampled(
+    arrays: Sequence[NDArray[Any]],
+    statistic: Callable[..., Any],
+    random_state: int | np.random.Generator | None,
+    *,
+    paired: bool = False,
+) -> Bounds:
+    """Return the percentile interval of a statistic over resamples, from scipy."""
+    from scipy import stats  # takes half a second to import
+
+    interval = stats.bootstrap(
+        arrays,
+        statistic,
+        n_resamples=_RESAMPLES,
+        batch=max(_BLOCK // max(map(len, arrays)), 1),
+        paired=paired,
+        vectorized=True,
+        method="percentile",
+        random_state=random_state,
+    ).confidence_interval
+    return Bounds(float(interval.low), float(interval.high))
 
 
-def difference_of_means(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return mean(a) - mean(b), a statistic whose `bootstrap` is fast."""
-    return float(a.mean() - b.mean())
+def difference_of_means(a: NDArray[Any], b: NDArray[Any], axis: int = -1) -> Any:
+    """Return mean(a) - mean(b), a statistic for `bootstrap`."""
+    return a.mean(axis=axis) - b.mean(axis=axis)
 
 
 def _ranks(scores: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -287,13 +292,6 @@ def _newcombe(area: float, m: int, n: int, z: float) -> float:
     return low
 
 
-def _means(sample: NDArray[Any], repeats: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """Return the means of resamples, many at a time: the same numbers as one by one."""
-    n, step = len(sample), max(_BLOCK // len(sample), 1)
-    sizes = [min(step, repeats - start) for start in range(0, repeats, step)]
-    return np.concatenate([sample[random.integers(0, n, (size, n))].mean(axis=1) for size in sizes])
-
-
 def _check_counts(successes: int, n: int, confidence: float) -> None:
     if not 0 <= successes <= n:
         raise InputError("successes must be between 0 and n")
@@ -316,9 +314,11 @@ def clustered_share(successes: ArrayLike, sizes: ArrayLike, *, random_state: int
     if alike or as_many < _FEWEST:
         low = clopper_pearson(math.floor(share * as_many + 1e-9), as_many).low
         return Bounds(low, clopper_pearson(math.ceil(share * as_many - 1e-9), as_many).high)
-    random = np.random.default_rng(random_state)
-    times = random.multinomial(len(total), np.full(len(total), 1 / len(total)), size=2000)
-    return _quantiles((times @ right) / (times @ total), 0.95)
+    return _resampled([right, total], _ratio, random_state, paired=True)
+
+
+def _ratio(parts: NDArray[Any], wholes: NDArray[Any], axis: int = -1) -> Any:
+    return parts.sum(axis=axis) / wholes.sum(axis=axis)
 
 
 def difference(first: tuple[float, float, float], second: tuple[float, float, float]) -> Bounds:
@@ -356,8 +356,6 @@ def group_gap(
     groups: ArrayLike | pd.Series,
     *,
     min_size: int = 11,
-    confidence: float = 0.95,
-    repeats: int = 2000,
     random_state: int | np.random.Generator | None = 0,
 ) -> tuple[GroupGap, ...]:
     """Compare a metric between each group of people and the rest.
@@ -373,10 +371,8 @@ def group_gap(
         Group of each query; missing is a group of its own.
     min_size : int
         Groups with fewer queries are pooled, and left out if even together they are fewer.
-    confidence : float
-        Of each interval; not corrected for looking at several groups.
-    repeats, random_state : int
-        Of the bootstrap; `random_state` may be a Generator.
+    random_state : int or Generator
+        Of the bootstrap. Intervals are not corrected for looking at several groups.
 
     Returns
     -------
@@ -399,13 +395,6 @@ def group_gap(
     for name, inside in found:
         here, rest = metric[inside], metric[~inside]
         mean, other = float(here.mean()), float(rest.mean()) if len(rest) else float("nan")
-        low, high = bootstrap(
-            here,
-            rest,
-            statistic=difference_of_means,
-            confidence=confidence,
-            repeats=repeats,
-            random_state=random,
-        )
+        low, high = bootstrap(here, rest, statistic=difference_of_means, random_state=random)
         gaps.append(GroupGap(name, len(here), mean, other, mean - other, low, high))
     return tuple(gaps)
