@@ -19,7 +19,6 @@ _AUDIT_TAGS = (
     "cfk.audit",
     "cfk.audit.epsilon.verdict",
     "cfk.audit.epsilon_one_run.verdict",
-    "cfk.frontier",
 )
 # One search each, because MLflow knows no "or".
 _CONDITIONS = (f"metrics.`{ASKED}` > 0", *(f"tags.`{tag}` LIKE '%'" for tag in _AUDIT_TAGS))

@@ -107,8 +107,8 @@ class CheckResult:
 class Distribution:
     """Amounts per category, for a chart and its table: one per label in each series.
 
-    ``class_sizes``, ``risk``, ``ncp_by_attribute``, ``pureness``, ``frontier``, ``comparison`` or
-    ``roc``. `marks` are labeled lines in the chart, by name.
+    ``class_sizes``, ``risk``, ``ncp_by_attribute``, ``pureness`` or ``roc``. `marks` are labeled
+    lines in the chart, by name.
     """
 
     id: str

@@ -4,7 +4,7 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +82,6 @@ def _of_population(evidence: Evidence) -> Iterator[Metric]:
         "calibrated on the population",
         value=facts.get("tolerance"),
     )
-
-
-def latest_comparison(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
-    """Return the latest audit's comparison of the policy with other ways; empty if there is
-    none.
-    """
-    logged = [run.frontier for run in reversed(evidence.runs) if run.frontier is not None]
-    return next((found["baselines"] for found in logged if found.get("baselines")), ())
 
 
 def _of_releases(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
@@ -228,17 +220,6 @@ def _of_utility(evidence: Evidence, pooled: Pooled) -> Iterator[Metric]:
     yield _share("cm", int((~np.asarray(majority, dtype=bool)).sum()), len(majority), UTILITY)
     optimal = pooled.values("optimal")
     yield _share("optimal_rate", int(optimal.sum()), len(optimal), UTILITY)
-    # The distance to training rows needs the rows, so an audit may have measured it.
-    near = next(
-        (way["nearest"] for way in latest_comparison(evidence) if way.get("name") == "policy"), None
-    )
-    method = "" if near is None else "mean over an audit's explanations; percentile bootstrap, 95 %"
-    yield _figure(
-        "plausibility",
-        UTILITY,
-        method,
-        **{end: (near or {}).get(end) for end in ("value", "low", "high", "n")},
-    )
 
 
 def _of_prototypes(evidence: Evidence) -> Iterator[Metric]:
@@ -398,7 +379,6 @@ def distributions(
     if len(pooled.regions):
         found += [_sizes(evidence, pooled), _risk(pooled), _ncp(pooled)]
         found += [_pureness(pooled, floor)]
-    found += [_frontier(evidence), _comparison(evidence)]
     found.append(_roc(audited))
     return tuple(distribution for distribution in found if distribution is not None)
 
@@ -514,64 +494,6 @@ def _pureness(pooled: Pooled, floor: float | None) -> Distribution | None:
     return Distribution(
         id="pureness", section=7, labels=labels, series={"pureness": amounts}, marks=marks
     )
-
-
-def _frontier(evidence: Evidence) -> Distribution | None:
-    """NCP and pureness of the counterfactuals that are released at every k, from the latest
-    frontier.
-    """
-    if not (points := evidence.latest("frontier").get("points")):
-        return None
-    names = {
-        "NCP": "common_ncp_mean",
-        "pureness": "common_pureness_mean",
-        "withheld": "withheld_rate",
-    }
-    series = {
-        title: tuple(_logged(point.get(name)) for point in points) for title, name in names.items()
-    }
-    note = "Only counterfactuals that are released at every k count, so the figures are comparable."
-    labels = tuple(f"{point['k']}" for point in points)
-    return Distribution(id="frontier", section=8, labels=labels, series=series, note=note)
-
-
-_WAYS = {
-    "policy": "this policy",
-    "mondrian": "Mondrian over the whole table",
-    "raw": "no protection",
-}
-_COMPARED = {
-    "NCP": "ncp_mean",
-    "pureness": "pureness_mean",
-    "distance to the nearest training row": "nearest",
-    "to the 5 nearest": "nearest_5",
-    "distance from the person who asks": "distance",
-    "true for the person who asks": "true",
-}
-_WITH_FACTUALS = ("distance from the person who asks", "true for the person who asks")
-
-
-def _comparison(evidence: Evidence) -> Distribution | None:
-    """Compare the policy with no protection and the published baseline, from the latest
-    frontier.
-    """
-    known = [way for way in latest_comparison(evidence) if way.get("name") in _WAYS]
-    if not known:
-        return None
-    told = {
-        title: name
-        for title, name in _COMPARED.items()
-        if title not in _WITH_FACTUALS or any(way.get(name) for way in known)
-    }
-    series = {title: tuple(_logged(way.get(name)) for way in known) for title, name in told.items()}
-    return Distribution(
-        id="comparison", section=8, labels=tuple(_WAYS[way["name"]] for way in known), series=series
-    )
-
-
-def _logged(found: Mapping[str, Any] | None) -> Amount:
-    known = found or {}
-    return Amount(value=known.get("value"), low=known.get("low"), high=known.get("high"))
 
 
 _FALSE_ALARMS = (0.1, 0.01, 0.001)

@@ -361,27 +361,13 @@ def _cost(data: ReportData) -> Tile:
         f"of each column's range, on average, is given instead of one exact value{interval}."
         " Without protection: 0 %."
     )
-    protected, raw = _distances(data, "distance from the person who asks")
-    beside = ""
-    if raw.measured:
-        beside = f"; without protection: {apart(raw)[0]}"
-    distance = f"Distance from the person who asks: {apart(protected)[0]}{beside}."
-    return Tile(title_of(data, "ncp_mean"), figure, (loss, distance))
+    return Tile(title_of(data, "ncp_mean"), figure, (loss,))
 
 
 def apart(amount: Amount, unit: Unit = "number") -> tuple[str, str]:
     """Write a figure, and separately its interval for use in a sentence."""
     figure, _, interval = shown(amount, unit).partition(" (")
     return figure, f" ({interval}" if interval else ""
-
-
-def _distances(data: ReportData, name: str) -> tuple[Amount, Amount]:
-    """Return what an audit measured of the policy, and of the raw explanations."""
-    comparison = data.distribution("comparison")
-    if comparison is None or name not in comparison.series:
-        return Amount(), Amount()
-    at = dict(zip(comparison.labels, comparison.series[name], strict=True))
-    return at.get("this policy", Amount()), at.get("no protection", Amount())
 
 
 # --- the rest in a few lines ---
@@ -413,8 +399,6 @@ def _truth(data: ReportData) -> str:
     mean, interval = apart(data.metric("pureness_mean"), "share")
     least = shown(data.metric("pureness_min"), "share")
     true_rate = data.metric("true_rate")
-    if not true_rate.measured:
-        true_rate, _ = _distances(data, "true for the person who asks")
     return (
         f"Truth (pureness): on average, {mean}{interval} of the value combinations in a region lead"
         f" to the stated outcome, and in every region at least {least}. True for the person who"

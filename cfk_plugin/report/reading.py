@@ -43,10 +43,8 @@ DOCUMENTS = (
     "policy",
     "population",
     "environment",
-    "frontier",
 )
 """JSON files of a run, ``cfk/<name>.json``, beside its summary."""
-_AUDIT_DOCUMENTS = frozenset(("frontier",))
 """Those of `DOCUMENTS` that were measured after the release."""
 _REPORT = "cfk.report"  # tag
 
@@ -94,8 +92,8 @@ class StoredRun:
 
     @property
     def is_audited(self) -> bool:
-        """Whether it holds an audit; a frontier is one."""
-        return bool(self.audits) or not _AUDIT_DOCUMENTS.isdisjoint(self.documents)
+        """Whether it holds an audit."""
+        return bool(self.audits)
 
     @property
     def is_empty(self) -> bool:
@@ -264,7 +262,6 @@ class _Reader:
         documents = {name: stored.documents.get(name) for name in DOCUMENTS}
         if not (stored.is_audited and self.period.holds(started)):
             audits = ()
-            documents |= dict.fromkeys(_AUDIT_DOCUMENTS)
             if rows is None:
                 return None
         return RunEvidence(

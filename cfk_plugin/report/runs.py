@@ -40,7 +40,6 @@ class RunEvidence:
     policy: Mapping[str, Any] | None = None
     population: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
-    frontier: Mapping[str, Any] | None = None
     rows: pd.DataFrame | None = None
     prototype: Mapping[str, Any] | None = None
     audits: Sequence[Mapping[str, Any]] = ()

@@ -24,7 +24,6 @@ from cfk_plugin import (
 )
 from cfk_plugin.audit import Setting, run_linkage_audit
 from cfk_plugin.demo import LOW, load_patients
-from cfk_plugin.frontier import frontier
 from cfk_plugin.records.logger import RunLogger
 
 HERE = Path(__file__).parent
@@ -78,8 +77,6 @@ def make() -> PrivacyReport:
         anonymizer = KAnonymizer(policy=POLICY).fit(population, model=patients.model, desired=LOW)
         setting = Setting(anonymizer, raw, holdout=patients.queries)
         run_linkage_audit(setting, ["linkage", "model_filter"]).log(run_id, tracking_uri=store)
-        asked = {"ks": [2, 5, 12, 20, 30], "factuals": patients.queries, "compare": True}
-        frontier(raw, **settings, **asked).log(run_id, tracking_uri=store)
         return PrivacyReport.of_runs(run_id, inputs=INPUTS, tracking_uri=store)
 
 

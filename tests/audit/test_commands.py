@@ -1,4 +1,4 @@
-"""`cfk audit linkage, epsilon, all, frontier` end to end."""
+"""`cfk audit linkage, epsilon, all` end to end."""
 
 from __future__ import annotations
 
@@ -140,8 +140,7 @@ def report(path: str = "out.json") -> dict[str, Any]:
     assert CANARY not in text
     assert MADE_UP not in text
     content: dict[str, Any] = json.loads(text)
-    form = "frontier-1" if content["kind"] == "frontier" else "audit-1"
-    assert faults(content, form) == []
+    assert faults(content, "audit-1") == []
     return content
 
 
@@ -419,45 +418,6 @@ def test_a_table_of_few_hundred_people_is_audited() -> None:
     }
 
 
-# --- frontier -------------------------------------------------------------------------------------
-
-FRONTIER = f"frontier train.csv cf.csv {OF_MODEL} --desired yes --ks 2,5,12"
-
-
-def test_a_frontier_is_written_plotted_and_logged_with_k_as_the_step(mlflow_store: str) -> None:
-    import mlflow
-
-    result = cfk(f"{FRONTIER} --k 5 -o out.json --plot frontier.png --experiment costs")
-    found, run = report(), run_of("costs", result)
-    assert (found["kind"], found["asked"], found["policy"]["k"]) == ("frontier", 6, 5)
-    assert [point["k"] for point in found["points"]] == [2, 5, 12]
-    assert all(point["k_min"] >= point["k"] for point in found["points"])
-    assert Path("frontier.png").read_bytes().startswith(b"\x89PNG")
-    assert "over all 6 counterfactuals" in result.stdout
-    assert f"{found['points'][2]['ncp_mean']['value']:.3f} (" in result.stdout
-    assert (run.data.tags["cfk.frontier"], run.data.params["frontier.ks"]) == ("1", "2,5,12")
-    for name in ("ncp_mean", "common_pureness_mean", "withheld_rate"):
-        history = mlflow.MlflowClient().get_metric_history(run.info.run_id, f"frontier/{name}")
-        values = [(point["k"], pytest.approx(point[name]["value"])) for point in found["points"]]
-        assert [(one.step, one.value) for one in history] == values
-    assert mlflow.artifacts.load_dict(f"runs:/{run.info.run_id}/cfk/frontier.json") == found
-
-
-def test_a_frontier_takes_a_policy_file_and_factuals_and_says_where_nothing_is_released() -> None:
-    command = FRONTIER.replace("yes", "opposite").replace("2,5,12", "9,3")
-    cfk(
-        f"{command} --factuals facts.csv --policy policy.json --seed 4 -o out.json --plot frontier.svg"
-    )
-    found = report()
-    assert (found["policy"]["k"], found["method"], found["seed"]) == (7, "catalogue", 4)
-    assert [point["k"] for point in found["points"]] == [3, 9]
-    assert CANARY not in Path("frontier.svg").read_text(encoding="utf-8")
-    assert "over all 6 counterfactuals" in cfk(FRONTIER).stdout  # neither written nor plotted
-    result = cfk(f"{FRONTIER.replace('cf.csv', 'facts.csv')} --plot frontier.pdf", code=3)
-    assert "rows do not compare" in result.stdout
-    assert Path("frontier.pdf").exists()
-
-
 # --- wrong input ----------------------------------------------------------------------------------
 
 NO_CANARY = f"{EPSILON.replace('--canary canary.json', '')} --fit audited_functions:noisy"
@@ -491,8 +451,6 @@ WRONG = {
     f"{FIT}:noisy --method dp": "and not both",
     f"{FIT}:noisy -o out.csv": "the report must end in .json",
     f"{ALL} -o out.csv": "the report must end in .json",
-    f"{FRONTIER} -o out.csv": "the report must end in .json",
-    FRONTIER.replace("cf.csv", "nope.csv"): "nope.csv: no such file",
     f"{EPSILON} --method magic": "unknown method magic; known: dp",
     f"{EPSILON} --method dp --score a:b": "--score goes with --fit",
     f"{EPSILON} --method dp": "'town' lacks categories",
@@ -513,12 +471,6 @@ WRONG = {
     f"{ALL} -m length.joblib": "cannot be trained again; give a scikit-learn classifier or pipeline",
     # Text that no step of the model encodes: what scikit-learn raises quotes it.
     f"{ALL.replace('people.csv', 'texts.csv')} --only membership --against raw": "cannot be fitted",
-    FRONTIER.replace("2,5,12", "few"): "--ks takes whole numbers with commas between",
-    FRONTIER.replace("2,5,12", "1,5"): "k must be a whole number >= 2",
-    FRONTIER.replace("12", "1000"): "k = 1000 is above the number of people, 110",
-    f"{FRONTIER} --plot frontier.gif": "frontier.gif: the plot must end in .png, .svg or .pdf",
-    f"{FRONTIER} --plot no/frontier.png": "the folder does not exist",
-    f"{FRONTIER} --method exact": 'needs method="auto"',
 }
 
 

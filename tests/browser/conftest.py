@@ -93,7 +93,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> str:
         for name in ("checks", "certificates", "controls", "attributes", "groups", "attacks")
     }
     few["distributions"] = [
-        each for each in made["distributions"] if each["id"] in ("class_sizes", "frontier")
+        each for each in made["distributions"] if each["id"] in ("class_sizes", "pureness")
     ]
     shown = {each["id"] for name in ("checks", "attacks") for each in few[name]}
     defined = {name: told for name, told in made["definitions"].items() if name in shown}

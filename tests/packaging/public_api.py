@@ -21,7 +21,7 @@ from typing import Any
 import typer
 
 import cfk_plugin
-from cfk_plugin import _files, errors, frontier, hookspecs
+from cfk_plugin import _files, errors, hookspecs
 from cfk_plugin.audit import epsilon as audit_epsilon
 from cfk_plugin.audit import result as audit_result
 from cfk_plugin.cli import app
@@ -59,7 +59,6 @@ FORMATS = {
     "schema of a table": _files.TABLE_SCHEMA_VERSION,
     "policy": _files.POLICY_VERSION,
     "journal": journal.JOURNAL_VERSION,
-    "frontier": frontier.SCHEMA_VERSION,
     "language": wording.LANGUAGE_VERSION,
 }
 

@@ -21,7 +21,6 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.errors import InfeasibleError
-from cfk_plugin.frontier import frontier
 from cfk_plugin.release.explanations import group_gaps
 from cfk_plugin.release.results import WITHHOLDING_REASONS
 from cfk_plugin.serving.handler import RequestHandler
@@ -294,22 +293,6 @@ def test_groups_are_compared_by_those_who_needed_an_answer() -> None:
     explanations = fitted("lookup").transform(GRANTED.head(30), queries)
     gaps = group_gaps(explanations, ["refused"] * 15 + ["granted"] * 15, ["withheld"])
     assert "granted" not in {gap.group for gap in gaps["withheld"]}
-
-
-def test_a_frontier_counts_those_who_needed_an_answer() -> None:
-    costs = frontier(
-        GRANTED.head(20),
-        population=POPULATION,
-        model=Model(),
-        desired="yes",
-        policy=PrivacyPolicy(guarantee="lookup"),
-        factuals=MIXED.head(20),
-        ks=[5],
-    )
-    (point,) = costs
-    n_granted = sum(grants(MIXED.head(20)))
-    assert point.reasons == {ALREADY: n_granted}
-    assert (point.withheld_rate.value, point.withheld_rate.n) == (0, 20 - n_granted)
 
 
 def test_a_policy_that_raises_does_not_raise_for_such_people() -> None:

@@ -34,7 +34,6 @@ from cfk_plugin.audit.suite import Scope, select_audits
 from cfk_plugin.audit.targets import RawOwner, Sample
 from cfk_plugin.cli.frame import names
 from cfk_plugin.errors import AdapterError, CFKError, InputError, did_you_mean
-from cfk_plugin.frontier import frontier
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.results import PrototypePolicy
 from cfk_plugin.report.inputs import HumanInputs
@@ -107,10 +106,6 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     "protected population": (lambda: protected(model=MODEL, population=TRAIN)(explainer), FRAME),
     "fit population": (lambda: fitted(TRAIN), FRAME),
     "prototypes population": (lambda: DPPrototypes(epsilon=1.0).fit(TRAIN, MODEL, True), FRAME),  # type: ignore[arg-type]
-    "frontier population": (
-        lambda: frontier(HIGH, population=TRAIN, model=MODEL, desired=True),
-        FRAME,
-    ),  # type: ignore[arg-type]
     "logged population": (
         lambda: log_protected_model(model=MODEL, population=TRAIN, desired=True),
         FRAME,
@@ -123,10 +118,6 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
     "protect policy {}": (lambda: wrapped(policy={"k": 10}), OBJECT),
     "protect policy falsy": (lambda: wrapped(policy={}), OBJECT),
     "fit policy 10": (lambda: fitted(policy=10), NUMBER),
-    "frontier policy": (
-        lambda: frontier(HIGH, population=POPULATION, model=MODEL, desired=True, policy=10),  # type: ignore[arg-type]
-        NUMBER,
-    ),
     "logged policy": (
         lambda: log_protected_model(
             model=MODEL, population=POPULATION, desired=True, policy={"k": 3}

@@ -17,7 +17,6 @@ from sklearn.svm import LinearSVC
 
 from cfk_plugin import (
     Explanations,
-    GeneralizedCounterfactual,
     KAnonymizer,
     Population,
     PrivacyPolicy,
@@ -26,7 +25,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.errors import InputError, ModelError, PolicyError
-from cfk_plugin.frontier import nearest_points
+from oracle import advised_points
 
 FEATURES = ["age", "rooms", "income", "debt"]
 K = 5
@@ -76,15 +75,9 @@ def refused(rows: pd.DataFrame, model: Any, count: int = 40) -> pd.DataFrame:
     return rows[model.predict(rows) == "bad"].head(count).reset_index(drop=True)
 
 
-def points_of(
-    anonymizer: KAnonymizer, answers: Explanations, queries: pd.DataFrame
-) -> pd.DataFrame:
+def points_of(answers: Explanations, queries: pd.DataFrame) -> pd.DataFrame:
     """Return what each released answer asks for, as rows of the model."""
-    released: list[GeneralizedCounterfactual] = answers.generalized
-    records = queries.to_dict("records")
-    asked = [records[answer.query] for answer in released]
-    points = nearest_points(released, asked, anonymizer.population_)
-    return anonymizer.population_.conform(points)[FEATURES]
+    return advised_points(answers, queries, TRAIN[FEATURES])[1]
 
 
 def probability(model: Any, rows: pd.DataFrame, outcome: str = "good") -> np.ndarray:
@@ -103,7 +96,7 @@ def test_every_answer_has_the_margin_at_its_nearest_point(kind: str, margin: flo
     queries = refused(table(1), model)
     anonymizer = fitted(TRAIN, model, margin=margin)
     answers = anonymizer.explain(queries)
-    reached = probability(model, points_of(anonymizer, answers, queries))
+    reached = probability(model, points_of(answers, queries))
     assert len(reached) >= 35
     assert (reached >= 0.5 + margin * 0.5 - 1e-9).all()
     stated = {answer.certificate.margin for answer in answers.generalized}
@@ -116,7 +109,7 @@ def test_without_moves_every_answer_has_the_margin_too() -> None:
     model = MODELS["forest"]
     queries = refused(table(1), model)
     anonymizer = fitted(TRAIN, model, margin=0.3, move_towards_query=False)
-    reached = probability(model, points_of(anonymizer, anonymizer.explain(queries), queries))
+    reached = probability(model, points_of(anonymizer.explain(queries), queries))
     assert len(reached) > 0
     assert (reached >= 0.65 - 1e-9).all()
 
@@ -126,7 +119,7 @@ def test_a_margin_is_relative_to_the_threshold_of_the_decision(threshold: float)
     model = MODELS["logistic"]
     queries = table(1)[probability(model, table(1)) < threshold].head(40).reset_index(drop=True)
     anonymizer = fitted(TRAIN, model, margin=0.4, threshold=threshold)
-    reached = probability(model, points_of(anonymizer, anonymizer.explain(queries), queries))
+    reached = probability(model, points_of(anonymizer.explain(queries), queries))
     assert len(reached) >= 30
     assert (reached >= threshold + 0.4 * (1 - threshold) - 1e-9).all()
 
@@ -136,7 +129,7 @@ def test_with_opposite_each_answer_has_the_margin_of_its_own_outcome() -> None:
     queries = table(1).head(40)
     anonymizer = fitted(TRAIN, model, "opposite", margin=0.3)
     answers = anonymizer.explain(queries)
-    points = points_of(anonymizer, answers, queries)
+    points = points_of(answers, queries)
     before = model.predict(queries)[[answer.query for answer in answers.generalized]]
     after = model.predict(points)
     assert (after != before).all()
@@ -154,7 +147,7 @@ def test_of_three_outcomes_the_desired_one_leads_every_other_by_the_margin(desir
     model = forest(TRAIN, three_outcomes(TRAIN))
     queries = table(1)[model.predict(table(1)) == "low"].head(40).reset_index(drop=True)
     anonymizer = fitted(TRAIN, model, desired, margin=0.2)
-    points = points_of(anonymizer, anonymizer.explain(queries), queries)
+    points = points_of(anonymizer.explain(queries), queries)
     probabilities = pd.DataFrame(model.predict_proba(points), columns=model.classes_)
     names = [desired] if isinstance(desired, str) else sorted(desired)
     lead = probabilities[names].max(axis=1) - probabilities.drop(columns=names).max(axis=1)
@@ -339,7 +332,7 @@ def test_probabilities_that_say_something_else_than_predictions_give_no_margin()
     anonymizer = fitted(TRAIN, model)
     answers = anonymizer.explain(queries)
     assert {answer.certificate.margin for answer in answers.generalized} == {0.0}
-    assert (model.predict(points_of(anonymizer, answers, queries)) == "good").all()
+    assert (model.predict(points_of(answers, queries)) == "good").all()
     with pytest.raises(ModelError, match="disagree on some rows"):
         fitted(TRAIN, model, margin=0.1)
 
@@ -374,7 +367,7 @@ def test_a_sealed_catalogue_seals_the_margin(tmp_path: Path) -> None:
     stated = {entry.certificate.margin for entry in there.generalized}
     assert stated == {entry.certificate.margin for entry in here.generalized}
     assert 0 not in stated
-    reached = probability(model, points_of(sealed, there, queries))
+    reached = probability(model, points_of(there, queries))
     assert (reached >= 0.5 + stated.pop() / 2 - 1e-9).all()
     with pytest.raises(ModelError, match="need probabilities"):
         KAnonymizer().fit(opened, model.predict, "good")
@@ -398,7 +391,7 @@ def test_later_models_agree_with_every_answer(kind: str) -> None:
     queries = refused(table(1), model)
     anonymizer = fitted(TRAIN, model, later=later)
     answers = anonymizer.explain(queries)
-    points = points_of(anonymizer, answers, queries)
+    points = points_of(answers, queries)
     reached = np.array([probability(each, points) for each in later])
     least = reached.mean(axis=0) - 1.64 * reached.std(axis=0, ddof=1)
     assert reached.shape[1] >= 35
@@ -409,7 +402,7 @@ def test_later_models_agree_with_every_answer(kind: str) -> None:
     # and it is more than the default gives
     others = bootstraps(train, 8, 200)
     bare = fitted(TRAIN, model, margin=0)
-    points_without = points_of(bare, bare.explain(queries), queries)
+    points_without = points_of(bare.explain(queries), queries)
     lasting = np.mean([each.predict(points) == "good" for each in others])
     assert lasting > np.mean([each.predict(points_without) == "good" for each in others])
 
@@ -419,7 +412,7 @@ def test_probabilities_of_later_models_are_held_to_the_threshold() -> None:
     later = bootstraps(logistic, 6, 0)
     queries = table(1)[probability(model, table(1)) < 0.2].head(30).reset_index(drop=True)
     anonymizer = fitted(TRAIN, model, threshold=0.2, later=later)
-    points = points_of(anonymizer, anonymizer.explain(queries), queries)
+    points = points_of(anonymizer.explain(queries), queries)
     reached = np.array([probability(each, points) for each in later])
     least = reached.mean(axis=0) - 1.64 * reached.std(axis=0, ddof=1)
     assert len(least) >= 20
@@ -432,7 +425,7 @@ def test_later_models_and_a_margin_hold_together() -> None:
     queries = refused(table(1), model)
     anonymizer = fitted(TRAIN, model, margin=0.4, later=bootstraps(logistic, 3, 0))
     answers = anonymizer.explain(queries)
-    reached = probability(model, points_of(anonymizer, answers, queries))
+    reached = probability(model, points_of(answers, queries))
     assert (reached >= 0.7 - 1e-9).all()
     assert {answer.certificate.margin for answer in answers.generalized} == {0.4}
 
@@ -442,7 +435,7 @@ def test_later_models_with_opposite_agree_with_each_outcome() -> None:
     later = bootstraps(logistic, 4, 0)
     queries = table(1).head(30)
     anonymizer = fitted(TRAIN, model, "opposite", later=later)
-    points = points_of(anonymizer, anonymizer.explain(queries), queries)
+    points = points_of(anonymizer.explain(queries), queries)
     after = model.predict(points)
     assert set(after) == {"good", "bad"}
     reached = np.array(

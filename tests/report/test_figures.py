@@ -221,28 +221,6 @@ def test_several_policies_are_listed_and_each_explanation_is_judged_by_its_own(
     assert {check.id: check.status for check in report.checks}["k_min"] == "pass"
 
 
-def test_costs_of_other_k_are_those_that_an_audit_logged(store: str) -> None:
-    names = ("common_ncp_mean", "common_pureness_mean")
-    points = [
-        {"k": k, **{name: {"value": k / 100, "low": 0.0, "high": 0.5} for name in names}}
-        for k in (2, 12)
-    ]
-    way = {
-        "name": "policy",
-        **{name: reported.rate(0.3) for name in ("ncp_mean", "nearest", "nearest_5")},
-    }
-    frontier = {"schema_version": 1, "points": points, "baselines": [way]}
-    charts = {
-        chart.id: chart
-        for chart in PrivacyReport.of_runs(reported.run(frontier=frontier)).data.distributions
-    }
-    assert charts["frontier"].labels == ("2", "12")
-    (_, found) = charts["frontier"].series["NCP"]
-    assert (found.value, found.low, found.high) == (0.12, 0.0, 0.5)
-    assert charts["comparison"].labels == ("this policy",)
-    assert values(charts["comparison"], "pureness") == [None]
-
-
 # --- members found by attacks ---
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
 from typing import Any
@@ -15,15 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.audit.result import AttackReport
-from cfk_plugin.data.display import profile
 from cfk_plugin.errors import InputError
-from cfk_plugin.frontier import Frontier, frontier
+from cfk_plugin.frontier import frontier
 from cfk_plugin.metrics import group_gap
-from cfk_plugin.plots import ExplanationDisplay, FrontierDisplay, RiskDisplay, RocDisplay
+from cfk_plugin.plots import FrontierDisplay, RiskDisplay
 from cfk_plugin.release.explanations import group_gaps, ncp_table, risk_by_group_size
 from prototyped import prototypes
-from reported import membership
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +45,12 @@ def explanations(population: Population) -> Explanations:
 
 
 @pytest.fixture(scope="module")
-def costs(population: Population) -> Frontier:
-    return measured(population, [2, 5, 20], guarantee="lookup", objective="ncp", max_ncp=0.25)
+def costs(population: Population) -> pd.DataFrame:
+    return measure(population, [2, 5, 20])
 
 
-def measured(population: Population, ks: list[int], **settings: Any) -> Frontier:
-    policy = PrivacyPolicy(**{"guarantee": "reciprocal", "k": 7, **settings})
+def measure(population: Population, ks: list[int], **settings: Any) -> pd.DataFrame:
+    policy = PrivacyPolicy(**{"guarantee": "reciprocal", **settings})
     raw = population.frame.tail(20)
     return frontier(raw, population=population, model=accepts, desired=True, policy=policy, ks=ks)
 
@@ -127,34 +123,18 @@ def test_axes_have_names_and_units(explanations: Explanations, ax: Axes) -> None
     assert texts(ax)[-1] == " policy: k = 7"
 
 
-def test_without_axes_a_figure_of_its_own_is_made_in_grey(
-    explanations: Explanations, costs: Frontier
-) -> None:
+def test_a_figure_is_made_in_grey(explanations: Explanations, costs: pd.DataFrame) -> None:
     import matplotlib.pyplot as plt
 
     plt.switch_backend("agg")
-    displays = [
-        RiskDisplay.from_explanations(explanations),
-        ExplanationDisplay.from_explanations(explanations),
-        FrontierDisplay.from_frontier(costs),
-        RocDisplay.from_report(attacked()),
-    ]
-    assert len({id(display.figure_) for display in displays}) == len(displays)
+    displays = [RiskDisplay.from_explanations(explanations), FrontierDisplay(costs, k=7).plot()]
     for display in displays:
-        ax = display.ax_
-        assert ax.has_data()
         display.figure_.canvas.draw()
         plt.close(display.figure_)
-        shown = [
-            *(bar.get_facecolor() for bar in ax.patches),
-            *(line.get_color() for line in ax.lines),
-        ]
-        shown += [
-            colour
-            for found in ax.collections
-            for colour in (*found.get_facecolor(), *found.get_edgecolor())
-        ]
-        assert all(len(set(mpl.colors.to_rgb(colour))) == 1 for colour in shown)
+        colors = [bar.get_facecolor() for bar in display.ax_.patches]
+        colors += [line.get_color() for line in display.ax_.lines]
+        assert colors
+        assert all(len(set(mpl.colors.to_rgb(color))) == 1 for color in colors)
 
 
 def test_nothing_released_says_so(
@@ -168,9 +148,7 @@ def test_nothing_released_says_so(
     assert ncp_table(nothing, population)["ncp_mean"].isna().all()
 
 
-def test_a_display_draws_the_same_again(
-    explanations: Explanations, costs: Frontier, ax: Axes
-) -> None:
+def test_a_display_draws_the_same_again(explanations: Explanations, ax: Axes) -> None:
     risk = RiskDisplay.from_explanations(explanations, ax=ax)
     assert risk.ax_ is ax
     assert risk.figure_ is ax.figure
@@ -180,57 +158,6 @@ def test_a_display_draws_the_same_again(
     assert risk.ax_ is again
     assert risk.figure_ is again.figure
     assert [bar.get_height() for bar in again.patches] == bars
-    frontier = FrontierDisplay.from_frontier(costs, ax=Figure().add_subplot())
-    names = texts(frontier.ax_)
-    assert texts(frontier.plot(ax=Figure().add_subplot()).ax_) == names
-
-
-def test_an_explanation_is_drawn_among_all_groups(
-    explanations: Explanations, population: Population, ax: Axes
-) -> None:
-    entry = explanations.generalized[0]
-    ExplanationDisplay.from_explanations(explanations, ax=ax)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["age", "city", "pay"]
-    assert texts(ax) == list(entry.cells().values())
-    anonymizer = KAnonymizer(policy=explanations.policy).fit(
-        population, model=accepts, desired=True
-    )
-    groups = [region["age"] for region in {*anonymizer.regions_of(population.frame)}]
-    bars = [bar for bar in ax.patches if bar.get_y() == 1.0]
-    assert len(groups) > 5
-    assert [round(-bar.get_height() / 0.8, 9) for bar in bars] == [
-        height for height, _ in profile(entry.region["age"], groups)
-    ]
-    dark = mpl.colors.to_rgba("0.1")
-    assert [bar.get_facecolor() == dark for bar in bars] == [
-        own for _, own in profile(entry.region["age"], groups)
-    ]
-
-
-def test_what_was_before_is_drawn_only_where_the_queries_are_given(
-    explanations: Explanations, population: Population
-) -> None:
-    queries = population.frame.head(30).assign(pay=5)
-    shown = ExplanationDisplay.from_explanations(
-        explanations, 0, queries=queries, ax=Figure().add_subplot()
-    )
-    said = dict(zip(("age", "city", "pay"), texts(shown.ax_), strict=True))
-    assert said["pay"] == f"5 → {explanations[0].released['pay']}"
-    with pytest.raises(InputError, match="29 queries, and query 29 was answered"):
-        ExplanationDisplay.from_explanations(explanations, 0, queries=queries.head(29))
-    with pytest.raises(InputError, match="only a released region can be drawn"):
-        ExplanationDisplay.from_explanations(prototypes())
-
-
-def test_a_lookup_explanation_is_drawn_without_groups(population: Population, ax: Axes) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="lookup")).fit(
-        population, accepts, True
-    )
-    found = anonymizer.transform(population.frame.tail(1))
-    ExplanationDisplay.from_explanations(found, ax=ax)
-    assert not ax.patches
-    assert ax.get_xlabel() == ""
-    assert texts(ax) == list(found.generalized[0].cells().values())
 
 
 def test_a_region_without_people_is_refused() -> None:
@@ -252,60 +179,32 @@ def test_prototypes_have_no_people_to_plot(population: Population) -> None:
     assert plt.get_fignums() == before
 
 
-def test_the_frontier_shows_what_compares(costs: Frontier, ax: Axes) -> None:
-    FrontierDisplay.from_frontier(costs, ax=ax)
-    assert 0 < costs.common < costs.points[0].released
-    frame = costs.to_frame()
-    pureness, loss, withheld, _ = ax.lines
-    for line, column in (
-        (pureness, "common_pureness_mean"),
-        (loss, "common_ncp_mean"),
-        (withheld, "withheld_rate"),
-    ):
-        assert line.get_xydata().tolist() == frame[["k", column]].to_numpy().tolist()
-    last = costs.points[-1]
-    assert texts(ax)[-1] == " policy: k = 7"
-    assert set(texts(ax)[:-1]) == {
-        f"pureness {last.common_pureness_mean.value:.2f}",
-        f"information loss, NCP {last.common_ncp_mean.value:.2f}",
-        f"withheld, of answers needed {last.withheld_rate.value:.2f}",
-    }
-    assert ax.get_ylabel().endswith(f"over the {costs.common} of 20 released at every k")
-    assert ax.get_xlabel().startswith("k, least number of people")
+def test_frontier_has_the_figures_of_each_k(population: Population) -> None:
+    raw = population.frame.tail(20)
+    policy = PrivacyPolicy(guarantee="reciprocal", k=7)
+    anonymizer = KAnonymizer(policy=policy).fit(population, accepts, True)
+    summary = anonymizer.transform(raw).summary()
+    (row,) = measure(population, [7]).to_dict("records")
+    assert row == {"k": 7} | {name: summary[name] for name in row if name != "k"}
 
 
-def test_names_of_lines_do_not_lie_on_each_other(costs: Frontier, ax: Axes) -> None:
-    table = costs.to_frame().assign(
-        common_pureness_mean=0.5, common_ncp_mean=0.5, withheld_rate=0.5
-    )
-    FrontierDisplay(table).plot(ax=ax)
-    heights = sorted(text.xy[1] for text in ax.texts)
-    assert heights == pytest.approx([0.5, 0.56, 0.62])
-    assert "policy" not in " ".join(texts(ax))
+def test_frontier_of_a_larger_k_loses_more(costs: pd.DataFrame) -> None:
+    assert costs["k"].tolist() == [2, 5, 20]
+    assert costs["ncp_mean"].is_monotonic_increasing
 
 
-def test_without_a_common_counterfactual_the_axis_says_so(population: Population, ax: Axes) -> None:
-    found = measured(population, [2, 70], max_ncp=0.2)
-    FrontierDisplay(found.to_frame(), k=10).plot(ax=ax)
-    assert found.common == 0
-    assert ax.lines[0].get_ydata()[0] == found.points[0].pureness_mean.value
-    assert ax.get_ylabel().endswith("over what each k releases: not the same ones")
-    assert texts(ax)[-1] == " policy: k = 10"
+def test_frontier_display_draws_each_figure(costs: pd.DataFrame, ax: Axes) -> None:
+    FrontierDisplay(costs, k=5).plot(ax=ax)
+    columns = ["pureness_mean", "ncp_mean", "withheld_rate"]
+    for line, column in zip(ax.lines, columns, strict=False):
+        assert [*line.get_ydata()] == costs[column].tolist()
+    assert texts(ax) == [" policy: k = 5"]
 
 
-def test_where_nothing_is_withheld_no_line_says_so(costs: Frontier, ax: Axes) -> None:
-    many = pd.concat([costs.to_frame().head(1)] * 29).assign(
-        k=range(2, 31), withheld_rate=0.0, common=20
-    )
-    FrontierDisplay(many).plot(ax=ax)
-    assert len(ax.lines) == 2
-    assert ax.get_ylabel().endswith("over all 20 counterfactuals")
-    assert 4 <= len(ax.get_xticks()) <= 12
-
-
-def test_a_frontier_without_a_release_says_so(population: Population, ax: Axes) -> None:
-    FrontierDisplay.from_frontier(measured(population, [70], max_ncp=0.1), ax=ax)
-    assert texts(ax) == ["nothing was released"]
+def test_frontier_without_a_release_has_no_means(population: Population) -> None:
+    costs = measure(population, [70], guarantee="lookup", max_ncp=0.1)
+    assert costs["released"].tolist() == [0]
+    assert costs[["ncp_mean", "pureness_mean"]].isna().all(axis=None)
 
 
 def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
@@ -334,61 +233,3 @@ def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
 def test_importing_the_module_does_not_import_matplotlib() -> None:
     code = "import sys, cfk_plugin.plots; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@functools.cache
-def attacked() -> AttackReport:
-    return membership(
-        {"membership_cfd": 0.0, "membership_cfd_lrt": 1.0}, subject="protected", epsilon=1.0
-    )
-
-
-def line(ax: Axes, name: str) -> np.ndarray:
-    (found,) = [line for line in ax.lines if str(line.get_label()).startswith(name)]
-    return found.get_xydata()  # type: ignore[return-value]
-
-
-def legend(ax: Axes) -> list[str]:
-    found = ax.get_legend()
-    assert found is not None
-    return [text.get_text() for text in found.get_texts()]
-
-
-def test_curves_of_attacks_start_at_one_person(ax: Axes) -> None:
-    RocDisplay.from_report(attacked(), ax=ax)
-    assert (ax.get_xscale(), ax.get_yscale(), ax.get_xlim()) == ("log", "log", (0.001, 1.0))
-    curve, points = attacked().curves["membership_cfd_lrt"], line(ax, "CFD-LRT")
-    assert points[0][0] == 0.001
-    for rate in (0.01, 0.3):
-        reached = max(t for f, t in zip(curve.fpr, curve.tpr, strict=True) if f <= rate + 1e-9)
-        assert np.interp(rate, *points.T) == pytest.approx(reached)
-    assert (line(ax, "a coin")[:, 0] == line(ax, "a coin")[:, 1]).all()
-    areas = [
-        f"{attacked()[name].main.value:.2f}" for name in ("membership_cfd", "membership_cfd_lrt")
-    ]
-    assert legend(ax)[3:] == [f"CFD, AUC {areas[0]}", f"CFD-LRT, AUC {areas[1]}"]
-    # In grey they differ by width and dashes; of the two bounds only the dashes do, which is all
-    # "--" to matplotlib.
-    assert (
-        len({(str(each.get_linestyle()), each.get_linewidth()) for each in ax.lines})
-        == len(ax.lines) - 1
-    )
-
-
-def test_what_epsilon_admits_is_the_claim_of_the_report(ax: Axes) -> None:
-    RocDisplay.from_report(attacked(), ax=ax)
-    bound, points = attacked().curves["bound_tight"], line(ax, "most that epsilon admits")
-    assert points[:, 1] == pytest.approx(np.interp(points[:, 0], bound.fpr, bound.tpr))
-    assert legend(ax)[:3] == ["a coin", "most that epsilon admits", "the same, as published"]
-
-
-def test_few_people_are_named(ax: Axes) -> None:
-    RocDisplay.from_report(membership({"membership_cfd": 2.0}, 150), ax=ax)
-    # nothing is drawn that was not seen
-    assert line(ax, "CFD")[0][0] == pytest.approx(1 / 150)
-    assert "150 people who are no members" in ax.get_xlabel()
-
-
-def test_without_a_curve_the_axes_say_so(ax: Axes) -> None:
-    RocDisplay.from_report(membership({}), ax=ax)
-    assert texts(ax) == ["no attack with a curve"]

@@ -21,7 +21,6 @@ import reported
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.records.summary import Summary
-from cfk_plugin.report.reading import read_experiment, read_runs
 from parts import figures_with, packed
 from prototyped import certificate, prototypes
 from reported import check
@@ -273,19 +272,6 @@ def test_audits_are_of_the_period_by_the_start_of_their_run_and_explanations_by_
     ]
 
 
-def test_a_frontier_is_of_the_period_by_the_start_of_its_run(experiment: str) -> None:
-    run_id = start(experiment, "2026-09-01")
-    mlflow.MlflowClient().set_tag(run_id, "cfk.frontier", "1")
-    put(run_id, "frontier.json", {"schema_version": 1})
-    add(run_id, [15], 0, "2026-10-01")
-    for period, has_frontier in ((OCTOBER, False), ({"since": "2026-09-01"}, True)):
-        (run,) = read_experiment(experiment, **period).runs
-        assert (run.frontier is not None) == has_frontier
-        assert run.policy is not None
-    (run,) = read_runs(run_id, until="2026-09-30").runs
-    assert (run.frontier is not None, run.rows) == (True, None)
-
-
 def test_runs_are_in_the_order_of_their_start_however_they_are_named(experiment: str) -> None:
     days = ("2026-10-03", "2026-10-01", "2026-10-02", "2026-10-02")
     ids = [start(experiment, day) for day in days]
@@ -516,7 +502,7 @@ def test_a_document_that_cannot_be_read_is_named(experiment: str) -> None:
     ]
     run_id = start(experiment, audit=True)
     add(run_id, [15])
-    for name in ("policy", "population", "environment", "frontier", "audit-0"):
+    for name in ("policy", "population", "environment", "audit-0"):
         for content, said in wrong if name == "audit-0" else wrong[:1]:
             path = put(run_id, f"{name}.json", content)
             refused(run_id, f"{name}.json", said)
