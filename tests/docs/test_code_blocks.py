@@ -249,25 +249,6 @@ def test_every_block_has_a_language_that_is_run_or_is_text(page: str) -> None:
     assert {block.language for block in blocks(page)} <= {*RUN, "text"}
 
 
-@pytest.mark.parametrize("page", pages())
-def test_fences_are_balanced(page: str) -> None:
-    lines = (REPOSITORY / page).read_text(encoding="utf-8").splitlines()
-    assert sum(line.startswith("```") for line in lines) == 2 * sum(
-        1 + (block.output is not None) for block in blocks(page)
-    )
-
-
-def test_nothing_is_excused_that_is_not_there() -> None:
-    there = pages()
-    assert set(RUN_ELSEWHERE) | set(NEEDS) | set(NEEDS_COMMAND) | set(OWN_PROCESS) | SLOW | set(
-        BEFORE
-    ) <= set(there)
-    console = "".join(
-        b.text for page in there for b in blocks(page) if b.language in ("console", "sh")
-    )
-    assert [part for part in NOT_RUN if part not in console] == []
-
-
 def write_outputs(page: str) -> None:
     """Run a page in an empty folder and put what its blocks print in the place of what it says they
     do.

@@ -31,18 +31,3 @@ def test_the_data_follow_the_schema() -> None:
         (files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text(encoding="utf-8")
     )
     jsonschema.validate(json.loads(DATA.read_text(encoding="utf-8")), schema)
-
-
-def test_the_example_shows_what_the_guide_says_of_it() -> None:
-    data = PrivacyReport.read(DATA).data
-    states = [check.status for check in data.checks]
-    assert (data.verdict, states.count("fail"), states.count("not_measured")) == ("review", 0, 3)
-    assert [*data.policy["guarantees"]] == ["catalogue"]
-    assert data.metric("k_min").value >= 12
-    assert data.metric("true_rate").value == 1
-    assert {distribution.id for distribution in data.distributions} >= {
-        "class_sizes",
-        "frontier",
-        "pureness",
-        "risk",
-    }

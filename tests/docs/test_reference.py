@@ -7,7 +7,6 @@ import json
 import re
 import runpy
 import sys
-from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,12 @@ from cfk_plugin import (
     PrivacyPolicy,
     PrivacyReport,
     ProtectedExplainer,
-    PrototypeCertificate,
     Schema,
     errors,
     hookspecs,
     metrics,
 )
-from cfk_plugin.data.formats import schemas
 from cfk_plugin.release.withheld import REASONS
-from public_api import FORMATS
 
 pytestmark = pytest.mark.full_search
 
@@ -195,11 +191,6 @@ def test_every_figure_of_a_certificate_is_defined() -> None:
     assert names == described(Certificate)
 
 
-def test_every_field_of_a_certificate_of_prototypes_is_described() -> None:
-    names = {field.name for field in fields(PrototypeCertificate)}
-    assert names - described(PrototypeCertificate) == set()
-
-
 def test_every_error_and_reason_is_listed() -> None:
     kinds = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
     raised = {name for name, kind in kinds.items() if issubclass(kind, Exception)}
@@ -209,14 +200,6 @@ def test_every_error_and_reason_is_listed() -> None:
     for text in (reason.person_text_key for reason in REASONS.values()):
         sentence = ENGLISH["withheld"][text].partition("{")[0]
         assert sentence.removesuffix(".") in " ".join(withheld.split()), text
-
-
-def test_schemas_that_the_code_names_are_there() -> None:
-    package = Path(cfk_plugin.__file__).parent
-    there = {path.name for path in (package / "schemas").iterdir()}
-    for path in package.rglob("*.py"):
-        named = re.findall(r"[a-z-]+-\d+\.schema\.json", path.read_text(encoding="utf-8"))
-        assert set(named) <= there, path.name
 
 
 def listed(text: str) -> list[str]:
@@ -235,23 +218,6 @@ def test_json_page_names_every_key_and_its_examples_are_valid() -> None:
     assert [set(kind["policy"]) >= {"epsilon"} for kind in kinds] == [False, True]
     for kind in kinds:
         Draft202012Validator(form).validate(kind)
-
-
-def test_the_table_of_formats_names_every_schema_and_its_versions_are_those_of_the_code() -> None:
-    first_table = page("file-formats.md").partition("\n| format |")[2].partition("\n\n")[0]
-    formats = [line.split(" | ") for line in first_table.splitlines()[2:]]
-    assert formats
-    versions = {cells[0].removeprefix("| "): int(cells[4]) for cells in formats}
-    assert versions == FORMATS
-    defined = set()
-    for cells in formats:
-        for name, version in re.findall(r"`([a-z-]+)-(\d+)\.schema\.json`", cells[5]):
-            assert version == cells[4]
-            defined.add(f"{name}-{version}")
-    assert defined == set(schemas())
-    folder = files("cfk_plugin")
-    for path in re.findall(r"`cfk_plugin/([\w./]+)`", page("file-formats.md")):
-        assert (folder / path).is_file() or (folder / path).is_dir(), path
 
 
 @pytest.mark.parametrize("name", NAMES)

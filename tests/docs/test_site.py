@@ -1,13 +1,10 @@
-"""The site: the pages of the index in its order, built without a warning, and opened in a real
-browser.
-"""
+"""The site is built without a warning, and its pages are opened in a real browser."""
 
 from __future__ import annotations
 
 import functools
 import http.server
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -22,19 +19,6 @@ from browsing import browser
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 SETTINGS = DOCS / "site" / "mkdocs.yml"
-
-
-def test_navigation_has_the_pages_of_the_index_in_its_order() -> None:
-    index = re.findall(
-        r"^(?:## (.*)\n\n(?=\*)|\* \[[^\]]*\]\((.*?)\))",
-        (DOCS / "index.md").read_text(encoding="utf-8"),
-        re.M,
-    )
-    nav = SETTINGS.read_text(encoding="utf-8").partition("\nnav:\n")[2]
-    listed = re.findall(
-        r"^(?:  - ([^:\n]*):|      - (.*))$", nav.partition("Home: index.md\n")[2], re.M
-    )
-    assert listed == [(title, target.replace(".ipynb", ".md")) for title, target in index]
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -89,8 +73,6 @@ def test_the_reference_is_made_of_the_docstrings(site: Path) -> None:
         for name in cfk_plugin.__all__
         if name != "hookimpl" and f'id="cfk_plugin.{name}"' not in page
     ] == []
-    for name in ("near_native", "measure_k_effective", "registered_model_name", "permitted_range"):
-        assert f">{name}</span>" in page
 
 
 @pytest.mark.slow
@@ -132,14 +114,3 @@ def test_every_page_fits_says_nothing_and_asks_nobody(site: Path, address: str) 
             ):
                 faults.append((name, target))
     assert faults == []
-
-
-@pytest.mark.slow
-def test_search_finds_a_page(address: str) -> None:
-    with browser() as started:
-        page = started.new_page()
-        page.goto(address, wait_until="networkidle")
-        page.keyboard.press("/")
-        page.keyboard.type("reciprocal")
-        page.wait_for_selector(".md-search-result__item")
-        assert "reciprocal" in page.inner_text(".md-search-result__list").lower()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from configparser import ConfigParser
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ PACKAGES = {
     "cfk_recourse": REPOSITORY / "adapters" / "cfk_recourse",
 }
 
-ADAPTERS = ("dice", "nice", "nearest", "function")
 
 # Absolute paths of somebody's machine; the first look-behind spares URLs and paths inside the
 # repository.
@@ -99,28 +99,14 @@ def test_wheel_holds_what_modules_read(wheel: Path) -> None:
     assert read <= set(contents(wheel))
 
 
-def test_wheel_is_typed(wheel: Path) -> None:
-    assert {f"{package}/py.typed" for package in PACKAGES} <= set(contents(wheel))
-
-
-def test_wheel_declares_command_and_adapters(wheel: Path) -> None:
+def test_every_entry_point_can_be_loaded(wheel: Path) -> None:
     (text,) = (data for name, data in contents(wheel).items() if name.endswith("/entry_points.txt"))
     points = ConfigParser()
     points.read_string(text.decode())
-    assert points["console_scripts"]["cfk"] == "cfk_plugin.cli:main"
-    assert dict(points["cfk_plugin"]) == {name: f"cfk_adapters.{name}" for name in ADAPTERS}
-    named = points["cfk_plugin.generators"]
-    assert dict(named) == {
-        name: f"cfk_recourse.generators:{name.replace('-', '_')}" for name in named
-    }
-
-
-def test_every_adapter_entry_point_names_a_module(wheel: Path) -> None:
-    assert {f"cfk_adapters/{name}.py" for name in ADAPTERS} <= set(contents(wheel))
-
-
-def test_wheel_carries_the_licence(wheel: Path) -> None:
-    assert any(name.endswith("/licenses/LICENSE") for name in contents(wheel))
+    assert points.sections()
+    for group in points.sections():
+        for name, value in points[group].items():
+            assert EntryPoint(name, value, group).load() is not None
 
 
 @pytest.mark.slow
