@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 import pickle
 import re
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -286,7 +285,7 @@ def test_a_wrong_function_of_gradients_is_refused_without_a_value(
     method = DPC(**FAST, gradient=gradient).fit(population(target=None), rich, True)
     with pytest.raises(ModelError, match=message) as caught:
         method.generate(ROWS[FEATURES].head(3))
-    assert CANARY not in "".join(traceback.format_exception(caught.value))
+    assert CANARY not in str(caught.value)
 
 
 # --- wrong input ----------------------------------------------------------------------------------
