@@ -19,6 +19,7 @@ import pandas as pd
 from rich.table import Table
 
 from cfk_plugin._protect import protect
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.records.stores import check_store
@@ -97,6 +98,7 @@ def load_patients(patients: int) -> Patients:
 
 def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar) -> int:
     """Tell the story; return the exit code. `progress` draws a bar while the explainer works."""
+    policy = PrivacyPolicy(k=k)
     store = f"sqlite:///{folder / 'mlflow.db'}"
     check_store(store)
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +119,9 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
     with quiet():
         name, explainer, options = _explainer(data)
         raw = _raw_counterfactuals(explainer, data.queries.head(_SHOWN), options)
-        private = protect(explainer, model=data.model, population=population, k=k, desired=LOW)
+        private = protect(
+            explainer, model=data.model, population=population, policy=policy, desired=LOW
+        )
         with progress(f"explaining with {name}", console) as report_progress:
             explanations = private.explain(data.queries, progress=report_progress, **options)
     show(name, raw, explanations, data.queries, console)
