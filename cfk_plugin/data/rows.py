@@ -17,8 +17,6 @@ from cfk_plugin.errors import HostOnly, PopulationError
 class RowsHere(HostOnly):
     """Training rows in a table of this process."""
 
-    _refusal = PopulationError, "{} holds training rows and refuses to be pickled"
-
     def __init__(
         self, table: pd.DataFrame, cell_of_row: Rows, subjects: Rows | None = None
     ) -> None:
@@ -33,8 +31,6 @@ class RowsHere(HostOnly):
 
 class NoRows(HostOnly):
     """The rows behind a sealed catalogue, which are elsewhere: only their fingerprint is known."""
-
-    _refusal = PopulationError, "{} belongs to a sealed catalogue and refuses to be pickled"
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint

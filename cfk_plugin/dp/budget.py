@@ -253,13 +253,6 @@ class BudgetAccountant(HostOnly):
     """
 
     _of_process: ClassVar[BudgetAccountant | None] = None
-    _refusal = (
-        BudgetError,
-        (
-            "a BudgetAccountant refuses to be pickled: copies would not see each other's spends;"
-            " give each the same path="
-        ),
-    )
 
     def __init__(
         self, epsilon: float, delta: float = 0.0, *, path: str | Path | None = None
