@@ -66,7 +66,7 @@ slow: $(READY) $(AXE)
 bench: $(READY)
 	@$(BIN)/python -m pytest --benchmark-only -p no:randomly -p no:xdist -rN
 
-# One process and a fixed order, so that the table can be compared with tests/baseline. Kernels are compiled before, as
+# One process and a fixed order. Kernels are compiled before, as
 # the compiler is slow while it is traced.
 coverage: $(READY) $(AXE)
 	@$(BIN)/cfk warm-up

@@ -246,16 +246,3 @@ def test_picture_shows_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
     script = DOCS / "assets" / "make_before_after.py"
     monkeypatch.setattr(sys, "argv", [str(script), "--check"])
     assert runpy.run_path(str(script))["main"]() == 0, "run docs/assets/make_before_after.py again"
-
-
-def test_the_page_on_differential_privacy_and_its_plot_show_the_results(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    script = DOCS / "explanation" / "make_frontier.py"
-    monkeypatch.setattr(sys, "argv", [str(script), "--check"])
-    assert runpy.run_path(str(script))["main"]() == 0, "run docs/explanation/make_frontier.py again"
-    found = json.loads((DOCS / "explanation" / "frontier.json").read_text(encoding="utf-8"))
-    cells = [cell for one in found.values() for cell in one["epsilon"].values()]
-    assert {cell["DPPrototypes"]["flips"] for cell in cells} == {1.0}
-    for name in ("adult", "cmc", "german"):
-        assert found[name]["epsilon"]["1"]["DPPrototypes"]["L1"] <= 0.8 * found[name]["raw"]["L1"]
