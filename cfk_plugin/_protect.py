@@ -98,7 +98,7 @@ def protect(
         too; see `KAnonymizer.fit`. Prototypes do not use them.
     method : str, Protector, KAnonymizer or DPPrototypes
         A name or a protector: see `KAnonymizer`. A `KAnonymizer` is used with its own settings,
-        such as `effort`, `seed` and `reference`; the object itself is not fitted or changed. "dp",
+        such as `seed`; the object itself is not fitted or changed. "dp",
         or `DPPrototypes` with settings of your own: answers are differentially private prototypes,
         whatever the explainer would find. A `KAnonymizer` has its own policy, ledger and plugins,
         so that `policy`, `k`, `ledger` and `plugins` are refused beside it. Prototypes do not use

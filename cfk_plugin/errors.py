@@ -66,10 +66,6 @@ class PluginError(CFKError, RuntimeError):
     """A plugin could not be loaded or broke its contract."""
 
 
-class InfeasibleError(CFKError, RuntimeError):
-    """An explanation had to be withheld and the policy says `on_infeasible="raise"`."""
-
-
 class NotFittedError(CFKError, RuntimeError):
     """A method was called before `fit`."""
 

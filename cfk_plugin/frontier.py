@@ -112,9 +112,7 @@ def frontier(
     def released(
         asked: PrivacyPolicy, how: str | Protector
     ) -> tuple[KAnonymizer, NDArray[Any] | None, list[Explanation]]:
-        anonymizer = KAnonymizer(
-            policy=replace(asked, on_infeasible="withhold"), method=how, seed=seed
-        )
+        anonymizer = KAnonymizer(policy=asked, method=how, seed=seed)
         with refitting():
             anonymizer.fit(population, model, desired)
         labels = None

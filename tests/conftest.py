@@ -79,7 +79,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         if not any(item.get_closest_marker(name) for name in ("full_search", "slow")):
             patch.setattr(
                 "cfk_plugin.protection.partition.microaggregation._WORK",
-                {"balanced": (300, 0, 1e6)},
+                (300, 0, 1e6),
             )
         return (yield)
 

@@ -20,7 +20,6 @@ from cfk_plugin.errors import PolicyError, did_you_mean, require
 T = TypeVar("T")
 GuaranteeName = Literal["lookup", "reciprocal", "catalogue"]
 Objective = Literal["pureness", "ncp"]
-OnInfeasible = Literal["withhold", "raise"]
 PrivateForm = Literal["exact", "bins", "shared"]
 RareValues = Literal["release", "withhold"]
 SearchStart = Literal["query", "explainer", "independent explainer"]
@@ -113,8 +112,6 @@ class PrivacyPolicy:
     near_native : "auto" or float in [0, 1]
         HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on
         the population.
-    on_infeasible : {"withhold", "raise"}
-        Put a `Withheld` entry in the result, or raise `InfeasibleError`.
     private_values : {"shared", "exact", "bins"}, optional
         "shared": a catalogue offers centers of crowds of at least k people. Each of its private
         values, and all of an entry together, are held by at least k people of the population, or by
@@ -174,7 +171,6 @@ class PrivacyPolicy:
     l: int | None = None  # noqa: E741 - its name in the literature
     t: float | None = None
     near_native: Literal["auto"] | float = "auto"
-    on_infeasible: OnInfeasible = "withhold"
     private_values: PrivateForm | None = None
     rare_values: RareValues = "release"
     alpha: float | None = None

@@ -146,7 +146,6 @@ def environment_of(
     plugins: Mapping[str, str] | None = None,
     seed: int | None = None,
     ledger: str = "none",
-    reference: bool = False,
     model: object = None,
 ) -> dict[str, Any]:
     """Return versions and settings; `ledger` is the kind of its database; of the model only the
@@ -158,7 +157,6 @@ def environment_of(
         "plugins": [f"{name} {release}" for name, release in (plugins or {}).items()],
         "seed": None if seed is None else int(seed),
         "ledger": ledger,
-        "reference_population": reference,
         "model": None if model is None else _name_of(model),
     }
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.margin import checked_later, requirement_of
 from cfk_plugin.data.model import LabelModel, thresholded
-from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart, policy_or
 from cfk_plugin.data.population import Population, check_population
@@ -30,14 +30,11 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import (
     HostOnly,
-    InfeasibleError,
     InputError,
     NotFittedError,
     PersonalColumnWarning,
     PolicyError,
     UnknownTableWarning,
-    counted,
-    did_you_mean,
     is_refitting,
     warn,
     without_frames,
@@ -47,7 +44,6 @@ from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
-from cfk_plugin.protection.partition.microaggregation import Effort
 from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
@@ -85,20 +81,12 @@ class KAnonymizer(HostOnly):
         settings.
     plugins : sequence
         Plugin objects or modules for this run, beside those found by entry points.
-    reference : Population, optional
-        Larger population for the journalist risk.
     ledger : Ledger, optional
         Remembers what was released for each record, so that several releases do not add up.
     measure_k_effective : bool
         For a lookup guarantee: rerun the protection for everybody in a region and certify
         ``k_effective``, at about k times the cost. Other guarantees always do. Not available for
         protectors that draw random numbers, nor with l or t.
-    effort : {"balanced", "fast", "thorough"}
-        How long `fit` searches for groups that lose little, where the guarantee has groups; k holds
-        in any case. Compared with "balanced", "fast" takes a third of the time for 6 % more loss,
-        "thorough" six times as long for 2 to 3 % less. With "thorough", a catalogue's answers are
-        also moved in two orders, the largest difference first and the smallest first, and the
-        nearer result is taken.
     change_cost : float
         What each private attribute that an answer asks to change adds to the distance by which a
         catalogue's answers are chosen, where 1 is the whole range of a number. A quasi-identifier
@@ -132,10 +120,8 @@ class KAnonymizer(HostOnly):
         policy: PrivacyPolicy | None = None,
         method: str | Protector = AUTO,
         plugins: Sequence[object] = (),
-        reference: Population | None = None,
         ledger: Ledger | None = None,
         measure_k_effective: bool = False,
-        effort: Effort = "balanced",
         change_cost: float = 0.1,
         rounding: bool = True,
         seed: int = 0,
@@ -143,10 +129,8 @@ class KAnonymizer(HostOnly):
         self.policy = policy
         self.method = method
         self.plugins = plugins
-        self.reference = reference
         self.ledger = ledger
         self.measure_k_effective = measure_k_effective
-        self.effort = effort
         self.change_cost = change_cost
         self.rounding = rounding
         self.seed = seed
@@ -157,10 +141,8 @@ class KAnonymizer(HostOnly):
             policy=self.policy,
             method=self.method,
             plugins=self.plugins,
-            reference=self.reference,
             ledger=self.ledger,
             measure_k_effective=self.measure_k_effective,
-            effort=self.effort,
             change_cost=self.change_cost,
             rounding=self.rounding,
             seed=self.seed,
@@ -227,9 +209,7 @@ class KAnonymizer(HostOnly):
             return self._learn(population, thresholded(model, threshold), desired, models_later)
 
     def _check_companions(self) -> None:
-        """Refuse a reference that is no population, and a ledger that is none."""
-        if self.reference is not None:
-            check_population(self.reference, "reference")
+        """Refuse a ledger that is none."""
         if self.ledger is not None and not hasattr(self.ledger, "settle"):
             raise InputError(
                 f"ledger must be a Ledger, got {type(self.ledger).__name__}; open one with"
@@ -237,13 +217,8 @@ class KAnonymizer(HostOnly):
             )
 
     def _check_settings(self) -> None:
-        """Refuse a seed, an effort or a way of searching that is none."""
+        """Refuse a seed or a way of searching that is none."""
         whole_number("seed", self.seed, 0)
-        if self.effort not in get_args(Effort):
-            raise InputError(
-                f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}"
-                f"{did_you_mean([self.effort], get_args(Effort))}"
-            )
         _check_search(self.change_cost, self.rounding)
 
     @without_frames
@@ -265,7 +240,7 @@ class KAnonymizer(HostOnly):
         self.later_ = [self._labelled(later_model) for later_model in later]
         rows.requirement = requirement_of(self.policy_, self.goal_, rows, self.later_)
         people = self._people_of_ledger()
-        self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, self.effort, people)
+        self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, people)
         protector, self.method_ = self.guarantee_.choose_protector(
             self.method, self.manager_.protectors
         )
@@ -285,7 +260,7 @@ class KAnonymizer(HostOnly):
             method=self.method_,
             plugins=self.manager_,
             detector=self.detector_,
-            verifier=self.guarantee_.verifier(reference=self.reference, seed=self.seed),
+            verifier=self.guarantee_.verifier(seed=self.seed),
             search=self._search_options(),
             ledger=self.ledger,
             people=people,
@@ -312,11 +287,7 @@ class KAnonymizer(HostOnly):
 
     def _search_options(self) -> SearchOptions:
         """Return how a catalogue's answers are chosen."""
-        return SearchOptions(
-            change_cost=float(self.change_cost),
-            rounding=self.rounding,
-            both_orders=self.effort == "thorough",
-        )
+        return SearchOptions(change_cost=float(self.change_cost), rounding=self.rounding)
 
     def _note_provenance(self, model: Any) -> None:
         """Note what every result states of its origin: facts of the data, versions, settings."""
@@ -327,7 +298,6 @@ class KAnonymizer(HostOnly):
             plugins=versions,
             seed=self.seed,
             ledger=self._ledger_backend,
-            reference=self.reference is not None,
             model=model,
         )
         self._provenance = {
@@ -396,8 +366,6 @@ class KAnonymizer(HostOnly):
         InputError
             If the table lacks features, has duplicate columns or no rows, or there are no factuals
             and the schema, or `max_changes`, says what cannot change.
-        InfeasibleError
-            If the policy says ``on_infeasible="raise"`` and an entry had to be withheld.
         """
         self._check_cells("transform()")
         start_time = time.perf_counter()
@@ -489,7 +457,7 @@ class KAnonymizer(HostOnly):
         ------
         PolicyError
             If the guarantee has no catalogue.
-        InputError, InfeasibleError
+        InputError
             As `transform`; also if a constraint does not name a feature, is empty, or is outside of
             what is declared, or `max_changes` is no whole number from 1 on.
         """
@@ -686,8 +654,6 @@ class KAnonymizer(HostOnly):
         )
         if record is not None and not record(result):
             result = result.without_record()
-        if self.policy_.on_infeasible == "raise":
-            _refuse_withheld(result)
         self._warn_of_personal_columns(entries, call)
         if "cfk_released" in self.manager_.hooks:
             for explanation in result:
@@ -796,17 +762,6 @@ def _showing_progress(step: str, progress: Progress | None) -> Iterator[Progress
         return
     with heard(progress) as shown_progress:
         yield shown_progress
-
-
-def _refuse_withheld(result: Explanations) -> None:
-    """Raise an error if an explanation is withheld, except that there is nothing to explain."""
-    withheld = [entry for entry in result.withheld if entry.reason != ALREADY_DESIRED]
-    if not withheld:
-        return
-    reasons = ", ".join(sorted({entry.reason for entry in withheld}))
-    share = f"{len(withheld)} of {counted(len(result), 'explanation')}"
-    verb = "is" if len(withheld) == 1 else "are"
-    raise InfeasibleError(f"{share} {verb} withheld: {reasons}")
 
 
 def _what_nobody_can_change(columns: Sequence[str]) -> str:

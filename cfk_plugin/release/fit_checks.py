@@ -11,7 +11,7 @@ from cfk_plugin.release.guarantee_choice import KINDS
 from cfk_plugin.release.protector_choice import AUTO
 
 # settings that may differ from those of a sealed policy: none of them weakens what was sealed
-_MAY_CHANGE = ("k", "near_native", "on_infeasible")
+_MAY_CHANGE = ("k", "near_native")
 
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:

@@ -134,12 +134,11 @@ class Guarantee(HostOnly, ABC):
     def members(self, region: Region) -> Rows:
         """Return the training rows that are released with a region, whatever is asked."""
 
-    def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
+    def verifier(self, *, seed: int) -> Verifier:
         """Return a verifier that counts the `members` of a region, or knows what was sealed."""
         return Verifier(
             self.population,
             self.policy,
-            reference=reference,
             mapped_rows=self.members,
             sealed=self.sealed_regions,
             requirement=self.rows.requirement,
@@ -338,12 +337,11 @@ class LookupGuarantee(Guarantee):
         """Return no rows: regions are not fixed beforehand, so nobody belongs to one."""
         return np.empty(0, dtype=np.int64)
 
-    def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
+    def verifier(self, *, seed: int) -> Verifier:
         """Return a verifier that counts everyone inside a region."""
         return Verifier(
             self.population,
             self.policy,
-            reference=reference,
             requirement=self.rows.requirement,
             seed=seed,
         )

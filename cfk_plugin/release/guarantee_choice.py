@@ -22,7 +22,7 @@ from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import ModelError, PolicyError
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import catalogue_from_arrays
-from cfk_plugin.protection.partition.microaggregation import Effort, coarser, partition_of
+from cfk_plugin.protection.partition.microaggregation import coarser, partition_of
 from cfk_plugin.protection.partition.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition.partition import Partition, partition_from_arrays
 from cfk_plugin.release.catalogue_guarantee import CatalogueGuarantee, SealedCatalogueGuarantee
@@ -47,7 +47,6 @@ def make_guarantee(
     policy: PrivacyPolicy,
     goal: DesiredOutcome,
     rows: TrainingLabels,
-    effort: Effort,
     people: PersonHandles | None,
 ) -> Guarantee:
     """Divide people into groups and find answers, where the policy's guarantee has these.
@@ -70,12 +69,12 @@ def make_guarantee(
     if sealed is not None:
         return _sealed_guarantee(sealed, policy, goal, rows)
     eligibility = EligibilityClasses(policy, goal, rows)
-    partition = _divide_people(policy, goal, rows, eligibility, effort)
+    partition = _divide_people(policy, goal, rows, eligibility)
     if not partition.regions and policy.margin == "auto" and rows.requirement.margin:
         # Those with the margin form no group. A margin that the policy names is refused below.
         rows.requirement = AnyOutcome(margin=0.0)
         eligibility = EligibilityClasses(policy, goal, rows)
-        partition = _divide_people(policy, goal, rows, eligibility, effort)
+        partition = _divide_people(policy, goal, rows, eligibility)
     if policy.guarantee == "reciprocal":
         return ReciprocalGuarantee(policy, rows, eligibility, partition)
     editions = None
@@ -95,14 +94,13 @@ def _divide_people(
     goal: DesiredOutcome,
     rows: TrainingLabels,
     eligibility: EligibilityClasses,
-    effort: Effort,
 ) -> Partition:
     """Divide people into groups that lose little and, unless the policy says "ncp", are pure."""
     with doing("dividing people into groups"):
         likely = None
         if policy.objective != "ncp":
             likely = partial_dependence(rows, goal)
-        return partition_of(rows.population, policy, eligibility.of_rows, likely, effort)
+        return partition_of(rows.population, policy, eligibility.of_rows, likely)
 
 
 def _sealed_guarantee(

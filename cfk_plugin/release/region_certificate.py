@@ -126,8 +126,6 @@ class RegionRecount(HostOnly):
     l, t : int and float, optional
         l-diversity and t-closeness of the region's sensitive attributes; None without such
         attributes.
-    journalist_risk : float, optional
-        1 / count in the reference population; None if none was given.
     majority : bool, optional
         Whether the model predicts the desired outcome for the majority of the rows inside (a tie
         counts as yes).
@@ -166,7 +164,6 @@ class RegionRecount(HostOnly):
     private_matches: int | None
     l: int | None = None  # noqa: E741 - its name in the literature
     t: float | None = None
-    journalist_risk: float | None = None
     majority: bool | None
     disclosure: float | None = None
     ncp_parts: tuple[float, ...] = ()
@@ -235,7 +232,6 @@ AUDIT_FIGURES = (
     "l",
     "t",
     "disclosure",
-    "journalist_risk",
     "majority",
     "ledger",
     "k_intersection",

@@ -452,8 +452,6 @@ class Verifier(HostOnly):
     ----------
     population : Population
     policy : PrivacyPolicy
-    reference : Population, optional
-        A larger population that the recount states the journalist risk for.
     mapped_rows : callable, optional
         Returns the rows that are released with a region, if a partition fixes that. Without it,
         each counterfactual has a region of its own, and everyone inside counts.
@@ -474,7 +472,6 @@ class Verifier(HostOnly):
         population: Population,
         policy: PrivacyPolicy,
         *,
-        reference: Population | None = None,
         mapped_rows: Callable[[Region], Rows] | None = None,
         sealed: Callable[[Region], SealedRegion | None] | None = None,
         requirement: Requirement | None = None,
@@ -483,7 +480,6 @@ class Verifier(HostOnly):
         self._population = population
         self._policy = policy
         self._policy_hash = policy.sha256
-        self._reference = reference
         self._mapped_rows = mapped_rows
         self._sealed = sealed
         self._requirement = AnyOutcome() if requirement is None else requirement
@@ -872,9 +868,6 @@ class Verifier(HostOnly):
         counted = group.counted
         people = counted.people
         k_effective = people.n_mapped if counted.is_of_group else None
-        journalist_risk = None
-        if self._reference is not None:
-            journalist_risk = 1.0 / max(self._reference.count(counted.region), 1)
         return RegionRecount(
             k=people.n_inside,
             k_desired=figures.k_desired,
@@ -884,7 +877,6 @@ class Verifier(HostOnly):
             private_matches=matches.anywhere,
             l=counted.sensitive.diversity,
             t=counted.sensitive.closeness,
-            journalist_risk=journalist_risk,
             majority=figures.majority,
             disclosure=counted.sensitive.disclosure,
             ncp_parts=tuple(counted.ncp_parts.values()),

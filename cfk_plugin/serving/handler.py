@@ -101,8 +101,8 @@ class RequestHandler:
 
     Thread-safe; every answer is protected, and no message quotes a row.
 
-    The policy's k is the floor; infeasible answers are always withheld. `make` returns a
-    protected explainer for a policy, and `most` queries may be in one request.
+    The policy's k is the floor. `make` returns a protected explainer for a policy, and `most`
+    queries may be in one request.
     """
 
     def __init__(
@@ -112,7 +112,6 @@ class RequestHandler:
         make: Callable[[PrivacyPolicy], ProtectedExplainer],
         most: int,
     ) -> None:
-        policy = replace(policy, on_infeasible="withhold")  # raising would fail the whole request
         self._population, self._policy, self._make, self._most = population, policy, make, most
         self._features, self._private = (
             list(population.schema.features),

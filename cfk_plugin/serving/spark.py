@@ -70,7 +70,7 @@ def protect_spark(
 
     Whatever fails on a worker (model, ledger, opening the file) gives withheld records with a
     reason. Nothing is raised there, as Spark sends exceptions with their text to the driver and its
-    logs. So ``on_infeasible="raise"`` withholds, too.
+    logs.
 
     Parameters
     ----------
@@ -256,10 +256,9 @@ class _Job:
             population.require_cells(PolicyError(_ALONE))
         else:
             population.require_sealed_catalogue(PolicyError(_NONE))
-        policy = replace(population.policy, on_infeasible="withhold")
         model, desired, options, later = _unpickled(self.fitting)
         book = None if self.ledger is None else Ledger(self.ledger, key=self.ledger_key)
-        anonymizer = KAnonymizer(policy=policy, ledger=book, **options)
+        anonymizer = KAnonymizer(policy=population.policy, ledger=book, **options)
         with warnings.catch_warnings(action="ignore"):  # the driver has been warned
             return anonymizer.fit(population, model, desired, later=later)
 
@@ -330,7 +329,6 @@ def _job(
     wanted = anonymizer.goal_.desired if desired is None else desired
     options = {
         "method": anonymizer.method,
-        "effort": anonymizer.effort,
         "change_cost": anonymizer.change_cost,
         "rounding": anonymizer.rounding,
         "seed": anonymizer.seed,

@@ -663,7 +663,6 @@ def test_wrong_schemas_policies_and_tables(watch: Watch) -> None:
         lambda: fit(k=10**9),
         lambda: fit(k=1),
         lambda: fit(method="best"),
-        lambda: fit(max_ncp=0.0, on_infeasible="raise").transform(WANTED),
         lambda: fitted.transform(WANTED.drop(columns="town")),
         lambda: fitted.transform(WANTED.set_index("town").T),
         lambda: fitted.transform(WANTED.to_dict("records")),  # type: ignore[arg-type]

@@ -110,7 +110,6 @@ def test_reidentification_risks() -> None:
     risk = metrics.prosecutor_risk([2, 10, 20], threshold=0.2)
     assert (risk.highest, risk.at_risk) == (0.5, pytest.approx(1 / 3))
     assert risk.mean == metrics.marketer_risk([2, 10, 20]) == pytest.approx((0.5 + 0.1 + 0.05) / 3)
-    assert metrics.journalist_risk([20, 100]).highest == 0.05
     assert np.isnan(metrics.marketer_risk([]))
     with pytest.raises(InputError):
         metrics.prosecutor_risk([0])

@@ -29,7 +29,7 @@ QUASI, PRIVATE = ["age", "city", "grade"], ["pay", "debt", "job"]
 BINS = {"pay": [0, 20, 40, 60], "debt": [0, 5, 10, 15]}
 K = 4
 LIMITS = "cfk_plugin.protection.catalogue.catalogue.SEARCH_LIMITS"
-AS_THEY_ARE = SearchOptions(change_cost=0.0, rounding=False, both_orders=False)
+AS_THEY_ARE = SearchOptions(change_cost=0.0, rounding=False)
 
 FORMS: list[dict[str, Any]] = [
     {"private_values": "bins"},

@@ -22,7 +22,7 @@ from cfk_plugin.release.results import GeneralizedCounterfactual
 K = 5
 QUASI, PRIVATE = ["age", "city"], ["pay", "debt", "savings", "job", "since"]
 SEEDS = [0, 1, 2]
-FORMER = SearchOptions(change_cost=0.0, rounding=False, both_orders=False)
+FORMER = SearchOptions(change_cost=0.0, rounding=False)
 
 
 def table(seed: int, n: int = 150) -> pd.DataFrame:
@@ -285,22 +285,6 @@ def test_each_change_counts_in_the_choice_of_an_answer(seed: int) -> None:
     assert few[0] < few[1]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_both_orders_give_what_is_as_near_or_nearer(seed: int) -> None:
-    anonymizer, queries = fitted(seed), refused(seed, n=60)
-    one = with_search(anonymizer, replace(FORMER, change_cost=0.1))
-    first = [cost_of(one, entry, query) for query, entry in answered(one, queries)]
-    both = with_search(anonymizer, replace(FORMER, change_cost=0.1, both_orders=True))
-    second = [cost_of(both, entry, query) for query, entry in answered(both, queries)]
-    assert np.mean(second) <= np.mean(first) + 1e-9
-
-
-@pytest.mark.full_search  # which other tests shorten
-def test_thorough_effort_tries_both_orders() -> None:
-    assert fitted(0, effort="thorough").pipeline_.search.both_orders
-    assert not fitted(0, effort="fast").pipeline_.search.both_orders
-
-
 # --- rounding -------------------------------------------------------------------------------------
 
 
@@ -357,7 +341,7 @@ def test_more_numbers_are_round_and_whatever_is_rounded_was_an_answer(seed: int,
     anonymizer, queries = fitted(seed, form), refused(seed, n=60)
     n_round = {}
     for rounding in (False, True):
-        search = SearchOptions(change_cost=0.1, rounding=rounding, both_orders=False)
+        search = SearchOptions(change_cost=0.1, rounding=rounding)
         n_round[rounding] = 0
         for query, entry in answered(with_search(anonymizer, search), queries):
             for name, decimals in (("pay", 0), ("debt", 2), ("savings", 1)):

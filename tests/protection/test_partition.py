@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.errors import InputError, PopulationError
+from cfk_plugin.errors import PopulationError
 from cfk_plugin.metrics import ncp, t_closeness
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.partition import microaggregation as groups
@@ -297,26 +297,6 @@ def test_the_loss_is_near_the_least_of_all_partitions_of_a_few_people() -> None:
     assert np.mean(ratios) < 1.1
 
 
-@pytest.mark.full_search
-@pytest.mark.parametrize("k", [3, 40])
-def test_more_effort_loses_no_more_and_k_holds_whatever_it_is(k: int) -> None:
-    rng = np.random.default_rng(0)
-    train = pd.DataFrame(
-        {"town": rng.integers(0, 100, 300).astype(str), "age": rng.integers(0, 60, 300), "pay": 1}
-    )
-    schema = Schema.from_frame(train, quasi_identifiers=["town", "age"], nominal=["town"])
-    loss = {}
-    for effort in ("fast", "balanced", "thorough"):
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=k, guarantee="reciprocal"), effort=effort)
-        anonymizer.fit(population := Population.from_frame(train, schema), model=model, desired=1)
-        regions = anonymizer.regions_of(train)
-        assert min(Counter(map(str, regions)).values()) >= k
-        loss[effort] = np.mean(
-            [ncp(region, population) for region in regions if region is not None]
-        )
-    assert max(loss["thorough"], loss["balanced"]) <= loss["fast"] + 1e-9
-
-
 def test_many_combinations_are_divided_block_by_block_whatever_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -343,12 +323,6 @@ def test_many_combinations_are_divided_block_by_block_whatever_their_order(
     )
     assert regions(table.sample(frac=1, random_state=1)[["pay", "zip", "age", "hours"]]) == blocks
     assert loss(whole) < loss(blocks) < 1.15 * loss(whole)
-
-
-def test_an_unknown_effort_is_refused() -> None:
-    anonymizer = KAnonymizer(effort="none")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="effort must be one of fast, balanced, thorough"):
-        anonymizer.fit(described(random_table(0)), model=model, desired=1)
 
 
 @pytest.mark.full_search

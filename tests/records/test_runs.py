@@ -54,7 +54,6 @@ FULL: dict[str, Any] = {
     "l": 2,
     "t": 0.25,
     "disclosure": 0.5,
-    "journalist_risk": 0.01,
     "ncp_parts": (0.5, 0.0),
     "ledger": "earlier",
     "k_intersection": 11,
@@ -260,7 +259,6 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
             "disclosure",
         ),
         *(
-            "journalist_risk",
             "majority",
             "finding",
             "refused_k",
@@ -326,7 +324,6 @@ def test_what_a_run_says_once(mlflow_store: str, spool: Path) -> None:
         "plugins": [],
         "seed": 3,
         "ledger": "none",
-        "reference_population": False,
         "generator": "dice",
         "model": "models:/credit/3",
     }

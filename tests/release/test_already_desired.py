@@ -21,7 +21,6 @@ from cfk_plugin import (
     Schema,
     protect,
 )
-from cfk_plugin.errors import InfeasibleError
 from cfk_plugin.frontier import frontier
 from cfk_plugin.release.explanations import group_gaps
 from cfk_plugin.release.results import WITHHOLDING_REASONS
@@ -324,17 +323,6 @@ def test_a_frontier_counts_those_who_needed_an_answer() -> None:
     n_granted = sum(grants(MIXED.head(20)))
     assert point.reasons == {ALREADY: n_granted}
     assert (point.withheld_rate.value, point.withheld_rate.n) == (0, 20 - n_granted)
-
-
-def test_a_policy_that_raises_does_not_raise_for_such_people() -> None:
-    anonymizer = fitted("lookup", policy={"on_infeasible": "raise"})
-    assert all(are_told(anonymizer.transform(GRANTED.head(2), GRANTED.head(2))))
-    found = GRANTED.head(2).assign(zip=["nowhere", "b"])
-    queries = pd.concat([REFUSED.head(1), GRANTED.head(1)], ignore_index=True)
-    with pytest.raises(
-        InfeasibleError, match=r"^1 of 2 explanations is withheld: unknown_category"
-    ):
-        anonymizer.transform(found, queries)
 
 
 def test_the_reason_is_documented() -> None:

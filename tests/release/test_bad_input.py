@@ -19,7 +19,6 @@ from sklearn.tree import DecisionTreeClassifier
 from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import (
     AdapterError,
-    InfeasibleError,
     InputError,
     ModelError,
     NotFittedError,
@@ -162,7 +161,6 @@ def test_k_is_at_most_the_number_of_people(guarantee: Any) -> None:
     [
         {"guarantee": "absolute"},
         {"objective": "best"},
-        {"on_infeasible": "guess"},
         {"min_pureness": 1.5},
         {"max_ncp": -0.1},
         {"max_ncp": float("nan")},
@@ -334,16 +332,6 @@ def test_an_undesired_counterfactual_is_withheld() -> None:
     assert reasons(fitted(desired="opposite").transform(RAW, factuals=RAW)) == [
         "not_desired"
     ] * len(RAW)
-
-
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_infeasible_may_raise(guarantee: Any) -> None:
-    anonymizer = fitted(
-        policy=PrivacyPolicy(guarantee=guarantee, k=4, max_ncp=0.0, on_infeasible="raise")
-    )
-    with pytest.raises(InfeasibleError, match="4 of 4") as caught:
-        anonymizer.transform(RAW)
-    assert not shows_a_row(caught.value)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

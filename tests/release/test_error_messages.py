@@ -305,7 +305,6 @@ MISSPELT: Mapping[str, tuple[Callable[[], Any], str]] = {
         lambda: SCHEMA["AGE"],
         "'AGE' is not in the schema; did you mean 'age'?",
     ),
-    "effort": (lambda: fitted(effort="balanst"), "did you mean 'balanced'?"),
     "desired": (lambda: wrapped(desired="oposite"), "did you mean 'opposite'?"),
     "audits": (
         lambda: select_audits(

@@ -16,7 +16,6 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.policy import (
     GuaranteeName,
     Objective,
-    OnInfeasible,
     PrivateForm,
     RareValues,
 )
@@ -212,7 +211,6 @@ def test_settings_and_reasons_are_those_of_the_code() -> None:
         (prototype["method"], Method),
         (certificate["guarantee"], DPGuarantee),
         (settings["properties"]["objective"], Objective),
-        (settings["properties"]["on_infeasible"], OnInfeasible),
         (settings["properties"]["private_values"], PrivateForm),
         (settings["properties"]["rare_values"], RareValues),
     ]:

@@ -29,7 +29,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.data.encoded_table import Counterfactual
 from cfk_plugin.data.outcome import Outcome
-from cfk_plugin.errors import CFKError, PolicyError
+from cfk_plugin.errors import PolicyError
 
 CITIES = ["Antwerp", "Bruges", "Ghent", "Liege", "Namur"]
 LEVELS = ["low", "mid", "high"]
@@ -426,14 +426,3 @@ def test_beside_an_anonymizer_with_its_own_settings_others_are_refused(given: st
             NearestUnlikeNeighbour(TRAIN, granted),
             **{"policy": None, "method": KAnonymizer(policy=POLICY), given: values[given]},
         )
-
-
-def test_an_anonymizer_brings_its_reference_effort_and_seed() -> None:
-    explainer = NearestUnlikeNeighbour(TRAIN, granted)
-    larger = Population.from_frame(pd.concat([TRAIN, TRAIN]), SCHEMA)
-    settings = KAnonymizer(policy=POLICY, reference=larger)
-    for entry in recount(private(explainer, policy=None, method=settings).explain(REFUSED.head(3))):
-        assert entry.recount.journalist_risk == entry.certificate.prosecutor_risk / 2
-    for wrong in ({"effort": "some"}, {"seed": -1}):
-        with pytest.raises(CFKError, match=next(iter(wrong))):
-            private(explainer, policy=None, method=KAnonymizer(policy=POLICY, **wrong))

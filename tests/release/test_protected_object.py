@@ -433,7 +433,7 @@ def test_an_explainer_that_is_ours_keeps_what_it_was_asked_for(population: Popul
 # --- what it shows --------------------------------------------------------------------------------
 
 INNER = [
-    "k_desired", "k_consistent", "k_effective", "k_private", "private_matches", "journalist_risk",
+    "k_desired", "k_consistent", "k_effective", "k_private", "private_matches",
     "majority", "ncp_parts", "disclosure", "k_intersection", "refused_k", "ledger",
 ]  # fmt: skip
 

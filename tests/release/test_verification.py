@@ -178,7 +178,6 @@ def test_every_figure_of_a_recount() -> None:
         "private_matches": 2,  # rows 1 and 6
         "l": 2,
         "t": pytest.approx(0.1),  # three of five have job x, and four of eight elsewhere
-        "journalist_risk": None,
         "majority": False,  # two of five rows
         "disclosure": pytest.approx(0.1),
         "ncp_parts": pytest.approx((3 / 20, 2 / 3)),
@@ -223,14 +222,6 @@ def test_a_claim_of_optimality_is_repeated_and_an_impossible_gap_is_not() -> Non
     assert certificate(Proposal(YOUNG, optimal=False, gap=0.25)).gap == 0.25
     for gap in (-0.1, float("inf"), float("nan")):
         assert certificate(Proposal(YOUNG, gap=gap)).gap is None
-
-
-def test_the_reference_population_is_counted_too() -> None:
-    larger = pd.concat([TABLE, TABLE.assign(person=TABLE["person"] + 7)])
-    reference = Population.from_frame(larger, SCHEMA)
-    assert recount(YOUNG, given={"reference": reference}).journalist_risk == 1 / 8
-    nobody = Population.from_frame(TABLE.tail(3), SCHEMA)  # a count of none is a risk of 1 at most
-    assert recount(YOUNG, given={"reference": nobody}).journalist_risk == 1.0
 
 
 def test_verdicts_stand_in_the_order_of_the_counterfactuals() -> None:

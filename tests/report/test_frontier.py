@@ -177,11 +177,11 @@ def test_a_sealed_population_is_tried_from_its_own_k(
         frontier(RAW, population=sealed, model=model, desired=True, ks=[5])
 
 
-def test_the_policy_is_kept_but_for_k_and_nothing_is_raised_for_what_is_withheld(
+def test_the_policy_is_kept_but_for_k(
     population: Population,
 ) -> None:
-    found = measured(population, ks=[2, 40], k=7, max_ncp=0.05, on_infeasible="raise")
-    assert (found.policy["k"], found.policy["on_infeasible"]) == (7, "raise")
+    found = measured(population, ks=[2, 40], k=7, max_ncp=0.05)
+    assert (found.policy["k"], found.policy["max_ncp"]) == (7, 0.05)
     last = found.points[-1]
     assert (last.released, last.k_min, last.reasons) == (
         0,

@@ -35,7 +35,6 @@ def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
         anonymizer = KAnonymizer(
             policy=PrivacyPolicy(guarantee="reciprocal", k=4),
             ledger=ledger,
-            reference=population,
             seed=5,
             plugins=[Plugin()],
         )
@@ -44,12 +43,9 @@ def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
     assert found is not None
     assert found["packages"]["numpy"] == version("numpy")
     assert [plugin for plugin in found["plugins"] if plugin.endswith("Plugin 7.8")]
-    assert {
-        name: found[name] for name in ("seed", "ledger", "reference_population", "generator")
-    } == {
+    assert {name: found[name] for name in ("seed", "ledger", "generator")} == {
         "seed": 5,
         "ledger": "sqlite",
-        "reference_population": True,
         "generator": "table",
     }
     secrets = (
@@ -68,5 +64,5 @@ def test_what_is_not_used_is_said_too() -> None:
     )
     found = anonymizer.transform(TRAIN.tail(2)).about.environment
     assert found is not None
-    assert (found["ledger"], found["reference_population"]) == ("none", False)
+    assert found["ledger"] == "none"
     assert not [plugin for plugin in found["plugins"] if "Plugin" in plugin]

@@ -150,15 +150,6 @@ def test_what_is_on_record_is_what_left(book: Book) -> None:
     assert book.on_record() == before
 
 
-def test_what_the_policy_would_raise_is_withheld_for_its_own_query(tmp_path: Path) -> None:
-    strict = Book(tmp_path, sealed=False, on_infeasible="raise")
-    rows = [WHOLE, {**WHOLE, "age": 61}]  # for 61 the explainer's answer has no age
-    assert [record["status"] for record in strict.answer(pd.DataFrame(rows))] == [
-        "released",
-        "withheld",
-    ]
-
-
 def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
     whole, made = population(), []
 

@@ -21,13 +21,10 @@ class SearchOptions:
         What each private attribute that differs from the query's adds to the distance of a result.
     rounding : bool
         Whether numbers that change are rounded where that keeps the outcome.
-    both_orders : bool
-        Whether private values also become the query's with the smallest gap first.
     """
 
     change_cost: float
     rounding: bool
-    both_orders: bool
 
 
 @dataclass(frozen=True, eq=False, repr=False)
