@@ -51,7 +51,7 @@ from cfk_plugin.release.fit_checks import check, check_sealable
 from cfk_plugin.release.guarantee_choice import make_guarantee
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
-from cfk_plugin.release.protector_choice import AUTO, check_rerun
+from cfk_plugin.release.protector_choice import AUTO
 from cfk_plugin.release.publication import publish
 from cfk_plugin.release.results import (
     Explanation,
@@ -83,10 +83,6 @@ class KAnonymizer(HostOnly):
         Plugin objects or modules for this run, beside those found by entry points.
     ledger : Ledger, optional
         Remembers what was released for each record, so that several releases do not add up.
-    measure_k_effective : bool
-        For a lookup guarantee: rerun the protection for everybody in a region and certify
-        ``k_effective``, at about k times the cost. Other guarantees always do. Not available for
-        protectors that draw random numbers, nor with l or t.
     change_cost : float
         What each private attribute that an answer asks to change adds to the distance by which a
         catalogue's answers are chosen, where 1 is the whole range of a number. A quasi-identifier
@@ -121,7 +117,6 @@ class KAnonymizer(HostOnly):
         method: str | Protector = AUTO,
         plugins: Sequence[object] = (),
         ledger: Ledger | None = None,
-        measure_k_effective: bool = False,
         change_cost: float = 0.1,
         rounding: bool = True,
         seed: int = 0,
@@ -130,7 +125,6 @@ class KAnonymizer(HostOnly):
         self.method = method
         self.plugins = plugins
         self.ledger = ledger
-        self.measure_k_effective = measure_k_effective
         self.change_cost = change_cost
         self.rounding = rounding
         self.seed = seed
@@ -142,7 +136,6 @@ class KAnonymizer(HostOnly):
             method=self.method,
             plugins=self.plugins,
             ledger=self.ledger,
-            measure_k_effective=self.measure_k_effective,
             change_cost=self.change_cost,
             rounding=self.rounding,
             seed=self.seed,
@@ -244,9 +237,6 @@ class KAnonymizer(HostOnly):
         protector, self.method_ = self.guarantee_.choose_protector(
             self.method, self.manager_.protectors
         )
-        measures_k_effective = self.measure_k_effective and self.guarantee_.reruns_for_k_effective
-        if measures_k_effective:
-            check_rerun(protector, self.policy_)
         self.explainer_sample_: dict[str, int] | None = None  # see `protect`
         self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
         self.pipeline_ = Pipeline(
@@ -264,7 +254,6 @@ class KAnonymizer(HostOnly):
             search=self._search_options(),
             ledger=self.ledger,
             people=people,
-            measures_k_effective=measures_k_effective,
             seed=self.seed,
         )
         self._personal_columns = self._columns_to_warn_of()

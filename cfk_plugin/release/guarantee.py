@@ -104,8 +104,6 @@ class Guarantee(HostOnly, ABC):
     asks_for_more_people : bool
         Whether a region is proposed again, for twice as many people, where those inside are too
         similar in their sensitive attributes.
-    reruns_for_k_effective : bool
-        Whether only a rerun of the protection tells how many people are mapped to a region.
     knows_group_of_counterfactuals : bool
         Whether a search may start at an explainer's counterfactual.
     """
@@ -113,7 +111,6 @@ class Guarantee(HostOnly, ABC):
     fit_rules: ClassVar[FitRules] = FitRules()
     keeps_released_regions: ClassVar[bool] = True
     asks_for_more_people: ClassVar[bool] = False
-    reruns_for_k_effective: ClassVar[bool] = False
     knows_group_of_counterfactuals: ClassVar[bool] = True
 
     def __init__(
@@ -331,7 +328,6 @@ class LookupGuarantee(Guarantee):
     fit_rules = FitRules(may_choose_method=True, counts_rows_per_call=True)
     keeps_released_regions = False
     asks_for_more_people = True
-    reruns_for_k_effective = True
 
     def members(self, region: Region) -> Rows:
         """Return no rows: regions are not fixed beforehand, so nobody belongs to one."""

@@ -42,7 +42,6 @@ from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.release.call import Call, Candidates, Selection
 from cfk_plugin.release.catalogue_guarantee import candidates_of_entries
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.effective_k import with_k_effective
 from cfk_plugin.release.guarantee import Guarantee
 from cfk_plugin.release.ledger_guard import LedgerGuard
 from cfk_plugin.release.person_handles import PersonHandles
@@ -78,7 +77,6 @@ class Pipeline(HostOnly):
     search: SearchOptions  # how a catalogue's answers are chosen
     ledger: Ledger | None = None
     people: PersonHandles | None = None  # as the ledger knows them
-    measures_k_effective: bool = False  # whether the protection is rerun for everyone in a region
     seed: int = 0
     # whether the explainer's adapter declares that no answer depends on a single row, so that
     # answers may keep a counterfactual's private values even where a catalogue's are shared
@@ -230,7 +228,6 @@ class Pipeline(HostOnly):
         """Return one explanation per candidate: steps 3 to 6."""
         verdicts = self.decide(candidates)
         verdicts = self._without_excluded_changes(candidates, verdicts)
-        verdicts = self._with_k_effective(candidates, verdicts)
         verdicts = self.guarantee.with_answer_facts(candidates, verdicts)
         explanations = self._present(candidates, verdicts)
         return self.guarantee.combine(explanations, candidates.query)
@@ -283,12 +280,6 @@ class Pipeline(HostOnly):
                 constraints, points, verdicts, candidates.outcome_test, self.rows.ask
             )
         return actionability.withhold_too_many_changes(constraints, points, verdicts)
-
-    def _with_k_effective(self, candidates: Candidates, verdicts: list[Verdict]) -> list[Verdict]:
-        """Add how many people are left after a rerun, where that is measured."""
-        if not self.measures_k_effective:
-            return verdicts
-        return with_k_effective(candidates, verdicts, self._proposer, self.rows)
 
     def _present(self, candidates: Candidates, verdicts: Sequence[Verdict]) -> list[Explanation]:
         """Return what each candidate releases, or why nothing is released."""

@@ -116,8 +116,8 @@ class RegionRecount(HostOnly):
         private values (the counterfactual's own, for values that are binned or withheld). An
         adversary with the model cannot exclude them.
     k_effective : int, optional
-        People whom the algorithm maps to the same region; None if it was not computed. For a region
-        that a ledger has on record, the people of its group who are left.
+        People whom the algorithm maps to the same region; None if regions are not fixed beforehand.
+        For a region that a ledger has on record, the people of its group who are left.
     k_intersection : int, optional
         People left after all releases that a ledger has on record for the same record.
     k_private, private_matches : int, optional

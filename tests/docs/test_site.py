@@ -89,7 +89,7 @@ def test_the_reference_is_made_of_the_docstrings(site: Path) -> None:
         for name in cfk_plugin.__all__
         if name != "hookimpl" and f'id="cfk_plugin.{name}"' not in page
     ] == []
-    for name in ("near_native", "measure_k_effective", "registered_model_name", "permitted_range"):
+    for name in ("near_native", "registered_model_name", "permitted_range"):
         assert f">{name}</span>" in page
 
 
