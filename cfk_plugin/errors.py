@@ -94,16 +94,6 @@ class LookupGuaranteeWarning(UserWarning):
     """With a lookup guarantee, somebody who reruns the algorithm may be left with fewer people."""
 
 
-class ExactValuesWarning(UserWarning):
-    """A catalogue with exact private values was chosen: those of an entry are one person's."""
-
-
-class QuerySteeringWarning(UserWarning):
-    """An explainer's counterfactuals were chosen as the start: whoever chooses the queries can read
-    out single rows.
-    """
-
-
 class IgnoredOptionWarning(UserWarning):
     """An option steers only an explainer that is not asked, as answers start at the query."""
 
@@ -137,7 +127,6 @@ class PrivacyLeakWarning(UserWarning):
 
 _WARNINGS_OF_THE_FIT = (
     LookupGuaranteeWarning,
-    ExactValuesWarning,
     PrivacyLeakWarning,
     MisreadColumnWarning,
 )

@@ -45,7 +45,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     population = Population.from_frame(
         train, Schema.from_frame(train, quasi_identifiers=["age", "city"])
     )
-    for guarantee in ("reciprocal", "lookup"):
+    for guarantee in ("catalogue", "lookup"):
         with warnings.catch_warnings(action="ignore"):
             anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee))
             anonymizer.fit(

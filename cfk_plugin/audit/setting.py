@@ -105,10 +105,10 @@ class Releases(AuditRows):
         raw: pd.DataFrame,
         crowd: CandidatePeople,
         *,
-        shares_values: bool = False,
+        is_catalogue: bool = False,
     ) -> None:
         self.crowd, population = crowd, crowd.population
-        self._shares_values = shares_values  # by the policy; see `PrivacyPolicy.private_values`
+        self._is_catalogue = is_catalogue
         kept = [(at, e) for at, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
         self.private = _private_values(
             [entry for _, entry in kept], raw.take([at for at, _ in kept]), population
@@ -123,7 +123,7 @@ class Releases(AuditRows):
         population = self.crowd.population
         rows = population.members(entry.region)
         values = _not_moved(entry)
-        if self._shares_values:
+        if self._is_catalogue:
             # The values are nobody's: behind the explanation is whoever the explainer returned.
             targets = self._in_place_of(rows, own)
         elif values or not entry.released:
@@ -251,19 +251,10 @@ class DistinctRecords(AuditRows):
 def _private_values(
     entries: Sequence[GeneralizedCounterfactual], raw: pd.DataFrame, population: Population
 ) -> pd.DataFrame:
-    """Return the released private values; for bins and withheld ones the counterfactual's own, as a
-    right guess.
-    """
-
-    def stand_in(part: Any, own: Any) -> Any:
-        return part if not isinstance(part, Interval) else own if own in part else part.low
-
+    """Return the released private values."""
     frame = raw[list(population.schema.features)].reset_index(drop=True).astype(object)
     for name in population.schema.private:
-        values = [
-            stand_in(e.released.get(name, own), own)
-            for e, own in zip(entries, frame[name].tolist(), strict=True)
-        ]
+        values = [entry.released[name] for entry in entries]
         frame[name] = pd.Series(values, dtype=object, index=frame.index)
     return population.conform(frame)
 
@@ -353,8 +344,8 @@ class Setting(AuditRows):
 
     @cached_property
     def releases(self) -> Releases:
-        shares_values = self.anonymizer.policy_.private_values == "shared"
-        return Releases(list(self.explanations), self.raw, self.crowd, shares_values=shares_values)
+        is_catalogue = self.anonymizer.guarantee_.catalogue is not None
+        return Releases(list(self.explanations), self.raw, self.crowd, is_catalogue=is_catalogue)
 
     @cached_property
     def places(self) -> DistinctRecords:

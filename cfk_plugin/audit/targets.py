@@ -129,7 +129,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """Short, for tables: ``nice``, ``reciprocal``, ``dp``. May be a plain attribute."""
+        """Short, for tables: ``nice``, ``exact``, ``dp``. May be a plain attribute."""
 
     def train(self, people: Sample, seed: int) -> TrainedTarget:
         """Train on these people and return what can be asked."""
@@ -510,7 +510,6 @@ def check_sample(sample: object) -> None:
 
 GUARANTEES: Mapping[str, GuaranteeName] = {
     "exact": "lookup",
-    "reciprocal": "reciprocal",
     "catalogue": "catalogue",
 }
 
@@ -542,7 +541,7 @@ def standard_owners(
 ) -> list[Target]:
     """Return one owner per way of answering; all train the same model on columns like the sample's.
 
-    Raw ones, named as their explainers; ``exact`` (lookup); ``reciprocal``; ``catalogue``, which
+    Raw ones, named as their explainers; ``exact`` (lookup); ``catalogue``, which
     answers queries without an explainer; ``dp`` and ``dp-moved``.
 
     Parameters

@@ -296,16 +296,10 @@ class RowsOnCluster(RowStore):
             refused_settings.append("t")
         if needs_private_values:
             refused_settings.append(f'guarantee="{policy.guarantee}"')
-        if policy.rare_values != "release":
-            refused_settings.append("rare_values")
-        if policy.alpha is not None:
-            refused_settings.append("alpha")
-        if policy.private_values == "bins":
-            refused_settings.append("private_values")
         if refused_settings:
             raise PolicyError(
                 f"{', '.join(refused_settings)}: judged by private values or predictions of"
-                ' people, and these rows stay on the cluster; use guarantee="reciprocal", or'
+                ' people, and these rows stay on the cluster; use guarantee="lookup", or'
                 " Population.from_frame or from_parquet"
             )
 

@@ -47,7 +47,7 @@ from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.records.logger import Track, may_observe, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
-from cfk_plugin.release.fit_checks import check, check_sealable
+from cfk_plugin.release.fit_checks import check
 from cfk_plugin.release.guarantee_choice import make_guarantee
 from cfk_plugin.release.person_handles import PersonHandles
 from cfk_plugin.release.pipeline import Pipeline
@@ -92,8 +92,7 @@ class KAnonymizer(HostOnly):
         Whether the numbers that a catalogue's answers ask to change are rounded, away from the
         person's own, to multiples of five in the third significant digit: "an income of 1,250
         instead of 980" rather than 1,234. A rounded number leaves only if the outcome holds
-        wherever the exact one's would have to. Answers that are not moved towards the query
-        (`PrivacyPolicy.move_towards_query`) are not rounded.
+        wherever the exact one's would have to.
     seed : int
         For protectors and samples that draw random numbers.
 
@@ -406,8 +405,8 @@ class KAnonymizer(HostOnly):
         True: at the point of the answer's region nearest to the query, with the answer's private
         values, the model gives the desired outcome. Needs ``guarantee="catalogue"``. An answer
         depends on the query, the catalogue's entries and the model alone: whoever keeps asking
-        learns the catalogue and, where answers are moved (`PrivacyPolicy.move_towards_query`),
-        where the model's outcome changes.
+        learns the catalogue and, as answers are moved towards the query, where the model's outcome
+        changes.
 
         Parameters
         ----------
@@ -473,16 +472,13 @@ class KAnonymizer(HostOnly):
     def published(self) -> Explanations:
         """Return the whole catalogue, entry by entry, in the form in which it can be published.
 
-        All answers are made of it and the model. With the default ``private_values="shared"`` the
-        private values of an entry belong to at least k people or to no one; with "exact" they are
-        one person's. It does not hide who may be in the table. Private values that the policy
-        withholds are withheld here too; entries that are then the same become one, and the order
+        All answers are made of it and the model. The private values of an entry belong to at least
+        k people or to no one. It does not hide who may be in the table. The order of entries
         follows from what they say.
 
         If an earlier catalogue of the same people was published, use a ledger: else the difference
         of the two tells something about those who joined or left. With a ledger, private values are
-        new only where at least k people of their crowd are new, or of their group if values are
-        exact.
+        new only where at least k people of their crowd are new.
 
         Returns
         -------
@@ -500,7 +496,6 @@ class KAnonymizer(HostOnly):
         """
         catalogue = self._require_catalogue("published()")
         call = Request()
-        self.guarantee_.record_publication()
         entries = self.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))
         return self.wrap(
             publish(entries),
@@ -540,13 +535,10 @@ class KAnonymizer(HostOnly):
 
         Raises
         ------
-        PolicyError
-            If the policy judges private values, which needs rows.
         BundleError
             If the file cannot be written.
         """
         self._check_fitted()
-        check_sealable(self.policy_)
         facts: dict[str, Any] = {"policy": self.policy_.to_dict()}
         if settings is not None:
             facts["settings"] = dict(settings)

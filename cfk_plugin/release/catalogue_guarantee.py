@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -23,14 +24,16 @@ from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sealing import BundleContent, SealedRegion
-from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes, TrainingLabels
-from cfk_plugin.errors import ExactValuesWarning, HostOnly
+from cfk_plugin.data.sentences import Presentation
+from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
+from cfk_plugin.errors import HostOnly
+from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection.answers.candidates import EXPLAINER_START
 from cfk_plugin.protection.answers.request import CatalogueRequest, ExplainerStart
 from cfk_plugin.protection.answers.search import CatalogueAnswers, find_answers, nearest
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import PEOPLE, catalogue_to_arrays
-from cfk_plugin.records.rule import Handles
+from cfk_plugin.protection.partition.partition import GroupProtector, Partition
 from cfk_plugin.release.call import (
     Call,
     Candidates,
@@ -41,16 +44,15 @@ from cfk_plugin.release.call import (
     start_of,
 )
 from cfk_plugin.release.editions import CatalogueEditions
-from cfk_plugin.release.guarantee import FitRules, ReciprocalGuarantee, SealedContent, Sources
+from cfk_plugin.release.guarantee import (
+    FitRules,
+    Guarantee,
+    RegisteredProtectors,
+    SealedContent,
+    Sources,
+)
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
 from cfk_plugin.release.verdicts import Certified, Verdict
-from cfk_plugin.release.verification import Verifier
-
-_EXACT = (
-    'private_values="exact" gives each entry of the catalogue the private values of one person;'
-    " somebody who knows them can tell whose they are, and who is in the table."
-    ' private_values="shared", the default, gives entries values of at least k people or of no one'
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -64,15 +66,17 @@ class FoundAnswers(HostOnly):
     already_desired: Rows  # positions in the call of rows whose query has the outcome already
 
 
-class CatalogueGuarantee(ReciprocalGuarantee):
-    """Only people with the desired outcome form groups, and answers are entries of a catalogue.
+class CatalogueGuarantee(Guarantee):
+    """People with the desired outcome form groups, and answers are entries of a catalogue.
 
-    The model is consistent with k people of a group for all private values that are released with
-    its region, so that somebody who asks it about everyone is left with k of them.
+    Every such person belongs to a group that is fixed beforehand, and is released with its region.
+    So somebody who reruns the protection for everyone is left with the whole group. The model is
+    consistent with k people of a group for all private values that are released with its region,
+    so that somebody who asks it about everyone is left with k of them.
     """
 
     fit_rules = FitRules(needs_private_values=True)
-    method = "catalogue"
+    method: ClassVar[str] = "catalogue"  # name of the protector, on certificates
 
     def __init__(
         self,
@@ -82,9 +86,14 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         catalogue: Catalogue,
         editions: CatalogueEditions | None = None,
     ) -> None:
-        super().__init__(policy, rows, eligibility, catalogue.partition)
+        super().__init__(policy, rows, eligibility)
         self._catalogue = catalogue
         self._editions = editions  # the catalogues that a ledger has on record
+
+    @property
+    def partition(self) -> Partition:
+        """The groups, with their regions."""
+        return self._catalogue.partition
 
     @property
     def catalogue(self) -> Catalogue:
@@ -94,6 +103,18 @@ class CatalogueGuarantee(ReciprocalGuarantee):
     def require_catalogue(self, caller: str) -> Catalogue:  # noqa: ARG002
         """Return the catalogue."""
         return self.catalogue
+
+    def members(self, region: Region) -> Rows:
+        """Return the training rows of the groups that have a region."""
+        return self.partition.rows_mapped_to(region)
+
+    def choose_protector(
+        self,
+        method: str | Protector,  # noqa: ARG002
+        registered: RegisteredProtectors,  # noqa: ARG002
+    ) -> tuple[Protector, str]:
+        """Return the protector that looks up the group of a counterfactual."""
+        return GroupProtector(self.partition, self.method), self.method
 
     # --- what may be released for a call ----------------------------------------------------------
 
@@ -126,7 +147,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             ),
         )
 
-    def candidates(self, call: Call, verifier: Verifier) -> Selection:  # noqa: ARG002
+    def candidates(self, call: Call) -> Selection:
         """Return the answers that are found from counterfactuals."""
         position = call.valid_rows()
         constraints = call.constraints_of(position)
@@ -198,7 +219,6 @@ class CatalogueGuarantee(ReciprocalGuarantee):
                 position=position[is_answered],
                 labels=labels[is_answered],
                 factual_labels=None,
-                known_outcomes=KnownOutcomes(),
                 already_desired=already_desired,
             )
             return self._found_from(call, desired)
@@ -217,9 +237,8 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         """Return the counterfactuals at some positions, with the groups that they belong to."""
         points = call.points.take(position)
         groups = self.partition.group_of(points.codes, points.numbers, self.eligibility.of(labels))
-        # Values of single people must not be released where the catalogue's are shared.
-        may_keep_own_values = call.depends_on_no_row or not self.catalogue.is_shared
-        return ExplainerStart(points, groups, may_keep_own_values)
+        # Values of single people must not be released.
+        return ExplainerStart(points, groups, may_keep_own_values=call.depends_on_no_row)
 
     def _search(
         self,
@@ -241,7 +260,6 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             constraints=constraints,
             open_to=is_open,
             person_of_query=call.query[position],
-            move_towards_query=self.policy.moves_towards_query,
             options=call.search,
             explainer_start=explainer_start,
             asks_start_labels=asks_start,
@@ -325,10 +343,20 @@ class CatalogueGuarantee(ReciprocalGuarantee):
     # --- regions and several releases -------------------------------------------------------------
 
     def groups_of(self, candidates: Candidates) -> Rows | None:
-        """Return the group of the entry of each candidate."""
+        """Return the group of the entry of each candidate, or of its quasi-identifiers; -1 for
+        none.
+        """
         if candidates.origin is None:
-            return super().groups_of(candidates)
+            points = candidates.points
+            return self.partition.group_of(points.codes, points.numbers, candidates.eligibility)
         return self.catalogue.group[candidates.origin.entries]
+
+    def is_admissible(self, region: Region, group: int) -> bool:
+        """Return True for the region of the candidate's own group.
+
+        A person who gets the region of another group would stand out.
+        """
+        return group >= 0 and region == self.partition.regions[group]
 
     def combine(self, explanations: Sequence[Explanation], query: Rows) -> list[Explanation]:
         """Withhold a second region with the private values of an earlier answer to the same query.
@@ -383,21 +411,6 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         labels = self.rows.ask(candidates.points.frame.take(rows).assign(**columns))
         return set(rows[~candidates.outcome_test(labels, rows)].tolist())
 
-    def newcomers(self) -> Handles | None:
-        """Return the people who were in no published table, where entries have exact values."""
-        if self._editions is None or not self._has_values_of_people:
-            return None
-        return self._editions.newcomers()
-
-    def record_publication(self) -> None:
-        """Put today's table on record, where entries have exact values of its people."""
-        if self._editions is not None and self._has_values_of_people:
-            self._editions.record_table()
-
-    @property
-    def _has_values_of_people(self) -> bool:
-        return self.policy.private_values != "shared"
-
     # --- what is said of explanations -------------------------------------------------------------
 
     def with_answer_facts(
@@ -421,22 +434,22 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         """Return where the search for answers started."""
         return {"start": start}
 
+    @property
+    def presentation(self) -> Presentation:
+        """What sentences and pictures need, with the regions of all groups to compare with."""
+        return self.partition.presentation
+
     def facts_for_card(self) -> dict[str, str]:
         """Return how many groups and entries there are."""
-        facts = super().facts_for_card()
-        return {**facts, "answers in the catalogue": f"{len(self.catalogue):,}"}
+        return {
+            "groups of people": f"{len(self.partition.regions):,}",
+            "answers in the catalogue": f"{len(self.catalogue):,}",
+        }
 
     def sealed_content(self) -> SealedContent:
         """Return regions and entries, without rows and without the classes of the population."""
         arrays, outcomes, entries = catalogue_to_arrays(self.catalogue)
         return SealedContent(facts=outcomes, arrays=arrays, entries=entries)
-
-    @classmethod
-    def warning(cls, policy: PrivacyPolicy) -> tuple[str, type[Warning]] | None:
-        """Return what exact private values of entries disclose."""
-        if policy.private_values == "exact":
-            return _EXACT, ExactValuesWarning
-        return None
 
 
 class SealedCatalogueGuarantee(CatalogueGuarantee):
@@ -491,7 +504,6 @@ def sources_of(catalogue: Catalogue, origin: CatalogueOrigin) -> Sources:
     These are the training rows of entries, or counterfactuals that kept their own values. Values
     that an entry of the answer's own group has are that entry's, wherever they were taken from.
     """
-    is_of_record = not catalogue.is_shared
     entries = origin.entries
     values_entry = entries if origin.values_entry is None else origin.values_entry
     source = _entries_with_values(catalogue, entries, values_entry)
@@ -499,7 +511,7 @@ def sources_of(catalogue: Catalogue, origin: CatalogueOrigin) -> Sources:
     rows = population.rows(catalogue.rows[source])[list(population.schema.features)]
     start = origin.explainer_start
     if start is None:
-        return Sources(rows, np.full(len(entries), is_of_record))
+        return Sources(rows, np.zeros(len(entries), dtype=bool))
     is_from_explainer = values_entry == EXPLAINER_START
     # The counterfactual is itself the entry, and its group releases it.
     is_in_group = start.groups == catalogue.group[entries]
@@ -510,7 +522,7 @@ def sources_of(catalogue: Catalogue, origin: CatalogueOrigin) -> Sources:
         name: np.where(keeps_values, frame[name].astype(object), rows[name].astype(object))
         for name in rows
     }
-    return Sources(pd.DataFrame(columns, dtype=object), is_from_explainer | is_of_record)
+    return Sources(pd.DataFrame(columns, dtype=object), is_from_explainer)
 
 
 def _entries_with_values(catalogue: Catalogue, entries: Rows, values_entry: Rows) -> Rows:
@@ -565,8 +577,7 @@ def noted_verdicts(
     """Note on each certificate what is true of a catalogue's answer, and not of its region alone.
 
     These are the attacks that are not stopped, the private values that were moved, and those that
-    equal the query's. The masks have the shape (m, n_private). An attribute whose value is withheld
-    or shown as its bin is not named as unchanged: the answer does not tell whether it is.
+    equal the query's. The masks have the shape (m, n_private).
     """
     noted: list[Verdict] = []
     # Queries that share a verdict and these facts share the noted one too.
@@ -577,11 +588,9 @@ def noted_verdicts(
             continue
         key = (id(verdict), moved.tobytes(), unchanged.tobytes())
         if key not in noted_by_key:
-            hidden = {*verdict.recount.binned, *verdict.recount.withheld}
-            equal = compress(private, unchanged.tolist())
             recount = verdict.recount.with_counts(
                 moved=tuple(compress(private, moved.tolist())),
-                unchanged=tuple(name for name in equal if name not in hidden),
+                unchanged=tuple(compress(private, unchanged.tolist())),
             )
             certificate = replace(verdict.certificate, not_stopped=not_stopped)
             noted_by_key[key] = Certified(verdict.region, certificate, recount)

@@ -169,7 +169,7 @@ class CatalogueEditions(HostOnly):
 
 def series_of(policy: PrivacyPolicy, goal: DesiredOutcome) -> str:
     """Return the name of the catalogues that can be compared with each other."""
-    return f"{policy.private_values} k={policy.k} desired={_text_of(goal)}"
+    return f"k={policy.k} desired={_text_of(goal)}"
 
 
 def entries_of(catalogue: Catalogue, outcomes: tuple[str, ...]) -> set[BookEntry]:

@@ -59,16 +59,3 @@ def _check_floor(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
     )
     if changed:
         raise PolicyError(f"the bundle fixes {', '.join(changed)}; only k may be raised")
-
-
-def check_sealable(policy: PrivacyPolicy) -> None:
-    """Refuse to seal a policy that needs people's private values."""
-    is_judged_by_values = (
-        policy.private_values == "bins"
-        or policy.rare_values != "release"
-        or policy.alpha is not None
-    )
-    if is_judged_by_values:
-        raise PolicyError(
-            "a bundle has no private values of people: it cannot hold bins, rare values or alpha"
-        )

@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.decision import Mask
-from cfk_plugin.data.domain import Codes, Domain, Rows
+from cfk_plugin.data.domain import Domain, Rows
 from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
@@ -35,12 +35,7 @@ from cfk_plugin.errors import (
     PolicyError,
 )
 from cfk_plugin.hookspecs import Protector
-from cfk_plugin.protection.partition.partition import (
-    Partition,
-    ReciprocalProtector,
-    partition_to_arrays,
-)
-from cfk_plugin.records.rule import Handles
+from cfk_plugin.protection.partition.partition import Partition
 from cfk_plugin.release.call import Call, Candidates, DesiredCounterfactuals, Selection, rows_of
 from cfk_plugin.release.protector_choice import choose_protector
 from cfk_plugin.release.results import Explanation
@@ -56,8 +51,7 @@ RegisteredProtectors = Callable[[], Mapping[str, Callable[[], Protector]]]
 _NO_CATALOGUE = '{} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
 _WEAK = (
     "a lookup guarantee counts the people in a region; somebody who reruns the algorithm, or asks"
-    ' the model, may be left with fewer. guarantee="reciprocal" holds against rerunning,'
-    ' "catalogue" against both'
+    ' the model, may be left with fewer. guarantee="catalogue" holds against both'
 )
 
 
@@ -66,7 +60,7 @@ class Sources(HostOnly):
     """The records whose private values n candidates release, as a ledger knows them."""
 
     rows: pd.DataFrame  # n rows of all features
-    # Shape (n,); False where the values belong to no record, as shared values of a catalogue do.
+    # Shape (n,); False where the values belong to no record, as those of a catalogue do.
     is_record: Mask
 
 
@@ -156,32 +150,22 @@ class Guarantee(HostOnly, ABC):
         """
         return is_limited
 
-    def candidates(self, call: Call, verifier: Verifier) -> Selection:
-        """Return what may be released for counterfactuals, and the reasons where nothing may.
-
-        `verifier` knows what the model will be asked about a region, so that it can be asked
-        earlier.
-        """
+    def candidates(self, call: Call) -> Selection:
+        """Return what may be released for counterfactuals, and the reasons where nothing may."""
         return self._themselves(call, self._desired_counterfactuals(call))
 
     def answers(self, call: Call) -> Selection:
         """Return what may be released for queries without any counterfactual."""
         raise PolicyError(_NO_CATALOGUE.format("explain()"))
 
-    def _desired_counterfactuals(
-        self,
-        call: Call,
-        partition: Partition | None = None,
-        foreseen: Callable[[Region], Codes] | None = None,
-    ) -> DesiredCounterfactuals:
+    def _desired_counterfactuals(self, call: Call) -> DesiredCounterfactuals:
         """Ask for the labels of valid counterfactuals, and leave out those that are not desired.
 
-        Labels of factuals that are not known are asked for in the same model call, as are, with a
-        partition, the combinations `foreseen` of the region of each counterfactual's group.
+        Labels of factuals that are not known are asked for in the same model call.
         """
         position = call.valid_rows()
-        labels, factual_labels, known_outcomes = self.rows.outcomes(
-            call.points.take(position), call.factuals_to_label(position), partition, foreseen
+        labels, factual_labels = self.rows.outcomes(
+            call.points.take(position), call.factuals_to_label(position)
         )
         has_outcome = np.zeros(len(call), dtype=bool)
         if call.known_already_desired is not None:
@@ -197,7 +181,6 @@ class Guarantee(HostOnly, ABC):
             position=position[is_answered],
             labels=labels[is_answered],
             factual_labels=rows_of(factual_labels, is_answered),
-            known_outcomes=known_outcomes.restrict(is_answered),
             already_desired=np.flatnonzero(has_outcome),
         )
 
@@ -212,7 +195,6 @@ class Guarantee(HostOnly, ABC):
             self.rows,
             points,
             desired_at=points.quasi_identifiers[0],
-            known_outcomes=desired.known_outcomes,
         )
         candidates = Candidates(
             position=desired.position,
@@ -261,13 +243,6 @@ class Guarantee(HostOnly, ABC):
     def untrue(self, regions: Sequence[Region], candidates: Candidates) -> set[int]:
         """Return candidates for whose person a region on record would make the answer untrue."""
         return set()
-
-    def newcomers(self) -> Handles | None:
-        """Return the people who were in no table that was published; None if nothing was."""
-        return None
-
-    def record_publication(self) -> None:
-        """Put today's table on record, before it is published."""
 
     # --- what is said of explanations -------------------------------------------------------------
 
@@ -352,72 +327,3 @@ class LookupGuarantee(Guarantee):
     def warning(cls, policy: PrivacyPolicy) -> tuple[str, type[Warning]] | None:
         """Return how this guarantee can be circumvented."""
         return _WEAK, LookupGuaranteeWarning
-
-
-class ReciprocalGuarantee(Guarantee):
-    """Every person belongs to a group that is fixed beforehand, and is released with its region.
-
-    So somebody who reruns the protection for everyone is left with the whole group.
-    """
-
-    method: ClassVar[str] = "reciprocal"  # name of the protector, on certificates
-
-    def __init__(
-        self,
-        policy: PrivacyPolicy,
-        rows: TrainingLabels,
-        eligibility: EligibilityClasses,
-        partition: Partition,
-    ) -> None:
-        super().__init__(policy, rows, eligibility)
-        self._partition = partition
-
-    @property
-    def partition(self) -> Partition:
-        """The groups, with their regions."""
-        return self._partition
-
-    def members(self, region: Region) -> Rows:
-        """Return the training rows of the groups that have a region."""
-        return self.partition.rows_mapped_to(region)
-
-    def candidates(self, call: Call, verifier: Verifier) -> Selection:
-        """Return the counterfactuals that have the desired outcome.
-
-        What will be asked about the regions of few counterfactuals is asked with their labels.
-        """
-        desired = self._desired_counterfactuals(call, self.partition, verifier.foreseen)
-        return self._themselves(call, desired)
-
-    def choose_protector(
-        self,
-        method: str | Protector,
-        registered: RegisteredProtectors,
-    ) -> tuple[Protector, str]:
-        """Return the protector that looks up the group of a counterfactual."""
-        return ReciprocalProtector(self.partition, self.method), self.method
-
-    def groups_of(self, candidates: Candidates) -> Rows | None:
-        """Return the group of each candidate, by its quasi-identifiers; -1 for none."""
-        points = candidates.points
-        return self.partition.group_of(points.codes, points.numbers, candidates.eligibility)
-
-    def is_admissible(self, region: Region, group: int) -> bool:
-        """Return True for the region of the candidate's own group.
-
-        A person who gets the region of another group would stand out.
-        """
-        return group >= 0 and region == self.partition.regions[group]
-
-    @property
-    def presentation(self) -> Presentation:
-        """What sentences and pictures need, with the regions of all groups to compare with."""
-        return self.partition.presentation
-
-    def facts_for_card(self) -> dict[str, str]:
-        """Return how many groups there are."""
-        return {"groups of people": f"{len(self.partition.regions):,}"}
-
-    def sealed_content(self) -> SealedContent:
-        """Return the partition as arrays, without rows."""
-        return SealedContent(arrays=partition_to_arrays(self.partition))

@@ -15,19 +15,18 @@ from cfk_plugin.data.display import doing
 from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
-from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome
 from cfk_plugin.data.sealing import BundleContent
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import ModelError, PolicyError
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import catalogue_from_arrays
-from cfk_plugin.protection.partition.microaggregation import coarser, partition_of
+from cfk_plugin.protection.partition.microaggregation import partition_of
 from cfk_plugin.protection.partition.partial_dependence import partial_dependence
-from cfk_plugin.protection.partition.partition import Partition, partition_from_arrays
+from cfk_plugin.protection.partition.partition import Partition
 from cfk_plugin.release.catalogue_guarantee import CatalogueGuarantee, SealedCatalogueGuarantee
 from cfk_plugin.release.editions import CatalogueEditions, outcomes_of
-from cfk_plugin.release.guarantee import Guarantee, LookupGuarantee, ReciprocalGuarantee
+from cfk_plugin.release.guarantee import Guarantee, LookupGuarantee
 from cfk_plugin.release.person_handles import PersonHandles
 
 _log = logging.getLogger("cfk_plugin")
@@ -36,7 +35,6 @@ _NOTHING = 'the bundle has nothing for guarantee="{}"; seal a fitted KAnonymizer
 KINDS: Mapping[GuaranteeName, type[Guarantee]] = MappingProxyType(
     {
         "lookup": LookupGuarantee,
-        "reciprocal": ReciprocalGuarantee,
         "catalogue": CatalogueGuarantee,
     }
 )
@@ -67,7 +65,9 @@ def make_guarantee(
         return LookupGuarantee(policy, rows, EligibilityClasses(policy, goal, rows))
     sealed = rows.population.sealed
     if sealed is not None:
-        return _sealed_guarantee(sealed, policy, goal, rows)
+        catalogue = _sealed_catalogue(sealed, rows, policy, goal)
+        eligibility = EligibilityClasses(policy, goal, rows)
+        return SealedCatalogueGuarantee(policy, rows, eligibility, catalogue, sealed)
     eligibility = EligibilityClasses(policy, goal, rows)
     partition = _divide_people(policy, goal, rows, eligibility)
     if not partition.regions and policy.margin == "auto" and rows.requirement.margin:
@@ -75,17 +75,15 @@ def make_guarantee(
         rows.requirement = AnyOutcome(margin=0.0)
         eligibility = EligibilityClasses(policy, goal, rows)
         partition = _divide_people(policy, goal, rows, eligibility)
-    if policy.guarantee == "reciprocal":
-        return ReciprocalGuarantee(policy, rows, eligibility, partition)
     editions = None
     if people is not None:
         editions = CatalogueEditions(people.ledger, people, policy, goal)
     with doing("finding answers for the catalogue"):
-        if editions is not None and policy.private_values == "shared":
+        if editions is not None:
             catalogue = editions.build_catalogue(partition, rows, outcomes_of(eligibility))
         else:
             catalogue = Catalogue.build(partition, policy, goal, rows)
-        _log_wide_regions(catalogue, policy)
+        _log_wide_regions(catalogue)
         return CatalogueGuarantee(policy, rows, eligibility, catalogue, editions)
 
 
@@ -101,30 +99,6 @@ def _divide_people(
         if policy.objective != "ncp":
             likely = partial_dependence(rows, goal)
         return partition_of(rows.population, policy, eligibility.of_rows, likely)
-
-
-def _sealed_guarantee(
-    sealed: BundleContent, policy: PrivacyPolicy, goal: DesiredOutcome, rows: TrainingLabels
-) -> Guarantee:
-    """Return the guarantee that was sealed with a population."""
-    eligibility = EligibilityClasses(policy, goal, rows)
-    if policy.guarantee == "catalogue":
-        catalogue = _sealed_catalogue(sealed, rows, policy, goal)
-        return SealedCatalogueGuarantee(policy, rows, eligibility, catalogue, sealed)
-    partition = _sealed_partition(sealed, rows.population, policy)
-    return ReciprocalGuarantee(policy, rows, eligibility, partition)
-
-
-def _sealed_partition(
-    sealed: BundleContent, population: Population, policy: PrivacyPolicy
-) -> Partition:
-    """Return the partition that was sealed; for a larger k, unions of its groups."""
-    partition = partition_from_arrays(population, sealed.arrays)
-    if partition is None:
-        raise PolicyError(_NOTHING.format(policy.guarantee))
-    if population.policy is not None and policy.k == population.policy.k:
-        return partition
-    return coarser(partition, policy.k)
 
 
 def _sealed_catalogue(
@@ -151,10 +125,10 @@ def _sealed_catalogue(
     return catalogue
 
 
-def _log_wide_regions(catalogue: Catalogue, policy: PrivacyPolicy) -> None:
+def _log_wide_regions(catalogue: Catalogue) -> None:
     """Warn in the log if most regions have too many combinations for answers to be moved."""
     is_wide = catalogue.is_wide(catalogue.weakest)
-    if policy.moves_towards_query and 2 * is_wide.sum() > len(is_wide):
+    if 2 * is_wide.sum() > len(is_wide):
         _log.warning(
             "%d of %d regions have more than 10,000 combinations of values, and those of people"
             " inside are too many or would tell outcomes, so their answers are not moved towards"

@@ -74,10 +74,7 @@ class LedgerGuard(HostOnly):
                 if isinstance(verdict, Withheld):
                     continue
                 members = self.people.of(self.guarantee.members(verdict.region))
-                if self._are_too_few_new(members):
-                    verdicts[i] = refused("too_few_new")
-                else:
-                    ledger_candidates[i] = self._candidate(record, verdict.region, members)
+                ledger_candidates[i] = self._candidate(record, verdict.region, members)
         today = _TodayOfGuard(self, [*ledger_candidates])
         decisions = self.ledger.settle([*ledger_candidates.values()], today)
         for i, decision in zip(ledger_candidates, decisions, strict=True):
@@ -98,14 +95,6 @@ class LedgerGuard(HostOnly):
             return {}
         verdicts = self.protect(self.candidates.take(new))
         return dict(zip(new.tolist(), verdicts, strict=True))
-
-    def _are_too_few_new(self, members: Handles) -> bool:
-        """Return True if an entry would stand out beside the catalogue that was published last.
-
-        Only people who joined since then could be behind it.
-        """
-        newcomers = self.guarantee.newcomers()
-        return newcomers is not None and len(members & newcomers) < self.policy.k
 
     def _handles(self) -> list[str | None]:
         """Return the handle of each record; None where the private values belong to no record."""

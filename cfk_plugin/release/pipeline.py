@@ -136,7 +136,7 @@ class Pipeline(HostOnly):
                     progress=progress,
                 )
                 call = self._with_factual_outcomes(call, factuals, factual_table, factual_labels)
-                selection = self.guarantee.candidates(call, self.verifier)
+                selection = self.guarantee.candidates(call)
                 return self.run(call, selection), findings
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)

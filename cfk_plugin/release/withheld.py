@@ -134,15 +134,6 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
             person_text_key="privacy",
             is_by_ledger=True,
         ),
-        "too_few_new": WithholdingReason(
-            meaning=(
-                "it would be new since a catalogue was published, and fewer than k people of its"
-                " group are"
-            ),
-            remedy="publish again when more people have joined, or use shared values",
-            person_text_key="privacy",
-            is_by_ledger=True,
-        ),
         "ledger_failed": WithholdingReason(
             meaning="the ledger of releases failed",
             remedy="look into the log `cfk_plugin`, and run `cfk ledger verify`",

@@ -738,36 +738,3 @@ def _is_too_alike(population: Population, policy: PrivacyPolicy, rows: Ints) -> 
         if policy.t is not None and t_closeness(values, all_values, is_ordered) > policy.t:
             return True
     return False
-
-
-def coarser(partition: Partition, k: int) -> Partition:
-    """Return a partition into groups of at least k people that are unions of the given groups.
-
-    l and t still hold, and both regions of a record together disclose no more than the smaller one.
-    """
-    population = partition.population
-    n_groups = len(partition.regions)
-    is_grouped = partition.group_of_row >= 0
-    people = np.bincount(partition.group_of_row[is_grouped], minlength=n_groups)
-    group_of_part, class_of_part = partition.parts
-    new_number, eligibility_of_group = merge_unfit(
-        index_of(population).axes,
-        population.cells,
-        [np.unique(classes) for classes in by_group(group_of_part, class_of_part, n_groups)],
-        people,
-        partition.eligibility_of_group,
-        lambda groups: bool(people[groups].sum() < k),
-    )
-    divisions = {
-        eligibility: division._replace(group=new_number[division.group])
-        for eligibility, division in partition.divided.items()
-    }
-    return Partition(
-        population=population,
-        regions=regions_of(
-            population, new_number[group_of_part], class_of_part, len(eligibility_of_group)
-        ),
-        group_of_row=np.where(is_grouped, new_number[partition.group_of_row], -1),
-        eligibility_of_group=eligibility_of_group,
-        classes=divisions,
-    )

@@ -18,10 +18,10 @@ numbers in this package mean the following.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,102 +228,15 @@ class Partition(HostOnly):
         return {region: np.sort(np.concatenate(rows)) for region, rows in rows_of_groups.items()}
 
 
-# Sealing: a partition as arrays of numbers, without rows.
-
-_SIDES = "partition.sides"
-
-
-def partition_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
-    """Return a partition as arrays of numbers, without rows, for a sealed catalogue.
-
-    These are ``partition.sides``, which is ``eligibility_of_group``, and for each eligibility class
-    e the arrays ``partition.e.NAME`` of its `ClassDivision`, with the counted people of each part
-    as ``people``.
-    """
-    arrays: dict[str, NDArray[Any]] = {_SIDES: partition.eligibility_of_group}
-    for eligibility_class, division in partition.divided.items():
-        prefix = f"partition.{eligibility_class}"
-        arrays[f"{prefix}.cell"] = division.cell
-        arrays[f"{prefix}.start"] = division.start
-        arrays[f"{prefix}.group"] = division.group
-        arrays[f"{prefix}.last"] = division.last
-        arrays[f"{prefix}.people"] = _people_of_parts(partition, division)
-    return arrays
-
-
-def _people_of_parts(partition: Partition, division: ClassDivision) -> Ints:
-    """Return how many people are counted in each part, shape (n_parts,).
-
-    If a class has two parts of one group, the first gets the people of both.
-    """
-    population = partition.population
-    is_counted = np.zeros(population.n_rows, dtype=np.int64)
-    is_counted[population.counted_rows] = 1
-    rows = np.flatnonzero(np.isin(partition.group_of_row, division.group))
-    n_numbers = int(division.group.max()) + 1
-    # a number for each pair of a class and a group
-    pair_of_part = division.cell_of_part * n_numbers + division.group
-    pair_of_row = population.cell_of(rows) * n_numbers + partition.group_of_row[rows]
-    pairs, first_part = np.unique(pair_of_part, return_index=True)
-    part_of_row = first_part[np.searchsorted(pairs, pair_of_row)]
-    people = np.zeros(len(pair_of_part), dtype=np.int64)
-    np.add.at(people, part_of_row, is_counted[rows])
-    return people
-
-
-def partition_from_arrays(
-    population: Population, arrays: Mapping[str, NDArray[Any]]
-) -> Partition | None:
-    """Return the partition of `partition_to_arrays` on a population without rows.
-
-    It is None if no partition was sealed. The population has one row for each counted person of a
-    class; which of them is in which group makes no difference.
-    """
-    if _SIDES not in arrays:
-        return None
-    eligibility_of_group = arrays[_SIDES]
-    divisions: dict[int, ClassDivision] = {}
-    group_of_row = np.full(population.n_rows, -1, dtype=np.int64)
-    next_row = np.concatenate([[0], np.cumsum(population.cell_people)[:-1]])  # of each class
-    for eligibility_class in np.unique(eligibility_of_group).tolist():
-        prefix = f"partition.{eligibility_class}"
-        cell = arrays[f"{prefix}.cell"]
-        division = ClassDivision(
-            nearest=NearestClasses(population, population.cells[cell]),
-            cell=cell,
-            start=arrays[f"{prefix}.start"],
-            group=arrays[f"{prefix}.group"],
-            last=arrays[f"{prefix}.last"],
-        )
-        divisions[eligibility_class] = division
-        people_of_part = arrays[f"{prefix}.people"].tolist()
-        groups = division.group.tolist()
-        parts = zip(division.cell_of_part.tolist(), groups, people_of_part, strict=True)
-        for class_of_part, group, people in parts:
-            first = next_row[class_of_part]
-            group_of_row[first : first + people] = group
-            next_row[class_of_part] += people
-    unnamed = Partition(
-        population=population,
-        regions=(),
-        group_of_row=group_of_row,
-        eligibility_of_group=eligibility_of_group,
-        classes=divisions,
-    )
-    group_of_part, cell_of_part = unnamed.parts
-    n_groups = len(eligibility_of_group)
-    return replace(unnamed, regions=regions_of(population, group_of_part, cell_of_part, n_groups))
-
-
 @dataclass(slots=True)
-class ReciprocalProtector:
+class GroupProtector:
     """Looks up the group of a counterfactual in a fixed partition.
 
     It asks no model, and gives no bound on the loss.
     """
 
     partition: Partition
-    name: str = "reciprocal"
+    name: str
 
     def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
         """Return the region of each counterfactual's group.
