@@ -219,7 +219,7 @@ def test_an_error_that_is_not_known_says_how_to_see_it(
         raise ValueError("SENTINEL")
 
     monkeypatch.setattr(type(explainers["random"]), "_generate_counterfactuals", fail)
-    policy = PrivacyPolicy(k=3, guarantee="reciprocal")
+    policy = PrivacyPolicy(k=3, guarantee="lookup")
     private = protect(
         explainers["random"], model=label, population=PEOPLE, policy=policy, desired=1
     )
@@ -327,7 +327,7 @@ PEOPLE = Population.from_frame(
 
 @pytest.fixture
 def private(explainers: dict[str, Any], request: pytest.FixtureRequest) -> Any:
-    policy = PrivacyPolicy(k=3, guarantee="reciprocal")
+    policy = PrivacyPolicy(k=3, guarantee="lookup")
     return protect(
         explainers[request.param], model=label, population=PEOPLE, policy=policy, desired=1
     )

@@ -89,7 +89,7 @@ def test_a_counterfactual_goes_that_way(tmp_path: Path) -> None:
         population=Population.from_frame(
             table, Schema.from_frame(table, quasi_identifiers=["age"], immutable=["adult"])
         ),
-        policy=PrivacyPolicy(guarantee="reciprocal"),
+        policy=PrivacyPolicy(guarantee="lookup"),
         desired=True,
         ledger=Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", key=b"0" * 32, create=True),
     )

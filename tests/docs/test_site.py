@@ -140,6 +140,6 @@ def test_search_finds_a_page(address: str) -> None:
         page = started.new_page()
         page.goto(address, wait_until="networkidle")
         page.keyboard.press("/")
-        page.keyboard.type("reciprocal")
+        page.keyboard.type("catalogue")
         page.wait_for_selector(".md-search-result__item")
-        assert "reciprocal" in page.inner_text(".md-search-result__list").lower()
+        assert "catalogue" in page.inner_text(".md-search-result__list").lower()

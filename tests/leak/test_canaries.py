@@ -87,8 +87,8 @@ SCHEMA = Schema.from_frame(TRAIN, **OPTIONS)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 POLICIES = {
     # exact private values, as the table's free text has no value that could be shared
-    name: PrivacyPolicy(k=5, guarantee=name, private_values="exact")
-    for name in ("lookup", "reciprocal", "catalogue")
+    name: PrivacyPolicy(k=5, guarantee=name)
+    for name in ("lookup", "catalogue")
 }
 QUERIES = TRAIN.loc[TRAIN["pay"] <= CUT, FEATURES].head(4)
 WANTED = TRAIN.loc[TRAIN["pay"] > CUT, FEATURES].head(4)
@@ -320,7 +320,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_results(watch: Watch, way: str) -> None:
-    settings = {"model": model, "population": POPULATION, "start": "explainer", **WAYS[way]}
+    settings = {"model": model, "population": POPULATION, **WAYS[way]}
     private = protect(nearest(), **settings)
     result = watch.run(lambda: private.explain(QUERIES))
     assert set(result.findings) == {"native"}
@@ -380,7 +380,7 @@ def test_dice(watch: Watch) -> None:
     )
     explainer = dice_ml.Dice(data, dice_ml.Model(model=tree, backend="sklearn"), method="kdtree")
     private = protect(
-        explainer, model=tree, population=people, policy=PrivacyPolicy(guarantee="reciprocal", k=5)
+        explainer, model=tree, population=people, policy=PrivacyPolicy(guarantee="lookup", k=5)
     )
     queries = known.loc[QUERIES.index].head(2)
     # the other one takes steps of 1 over the range
@@ -400,23 +400,6 @@ def test_dice(watch: Watch) -> None:
     for content in (text, held):
         assert_clean(content, watch.results, but=queries.to_numpy().ravel().tolist())
     assert_clean(repr(private) + str(private))
-
-
-def test_binned_and_rare_private_values(watch: Watch) -> None:
-    """With bins of the numbers and rare values withheld, no private value of any row leaves,
-    released ones included.
-    """
-    bins = {
-        "pay": [860_000_000, 863_000_000, 866_000_000, 869_000_000, 873_000_000],
-        "debt": [2_000.0, 4_000.0, 7_000.0, 10_000.0],
-    }
-    people = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, **OPTIONS, bins=bins))
-    policy = PrivacyPolicy(k=5, guarantee="lookup", private_values="bins", rare_values="withhold")
-    result = watch.explain(nearest(), population=people, policy=policy)
-    assert [set(entry.released) for entry in result.released] == [{"pay", "debt"}] * len(QUERIES)
-    assert {entry.withheld for entry in result.released} == {("note",)}
-    own = {value for name in ("pay", "debt", "note") for value in TRAIN[name].tolist()}
-    assert not own & released_values([result])
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -445,7 +428,7 @@ class Late:
         return model(rows) if self.left >= 0 else quote()
 
 
-@pytest.mark.parametrize(("guarantee", "desired"), [("lookup", "opposite"), ("reciprocal", 1)])
+@pytest.mark.parametrize(("guarantee", "desired"), [("lookup", "opposite"), ("lookup", 1)])
 def test_models_that_fail_while_releasing(watch: Watch, guarantee: str, desired: Any) -> None:
     """Wherever the model fails, every entry is withheld, and none is raw."""
     failing, settings = (
@@ -568,7 +551,6 @@ def test_an_error_brings_no_local_variables_along(guarantee: str) -> None:
         "population": POPULATION,
         "policy": POLICIES[guarantee],
         "desired": 1,
-        "start": "explainer",
     }
     calls += [partial(protect(answer, **settings).explain, stranger) for answer in UNREADABLE]
     calls += [partial(protect(Native(), **settings).generate_counterfactuals, stranger)]
@@ -621,7 +603,7 @@ def test_models_protectors_and_plugins_that_fail(watch: Watch) -> None:
         watch.explain(lambda rows: WANTED, policy=POLICIES["lookup"], method=Protecting(function))
     for name, function in FAILING_HOOKS:
         watch.explain(
-            lambda rows: WANTED, policy=POLICIES["reciprocal"], plugins=[Hook(name, function)]
+            lambda rows: WANTED, policy=POLICIES["lookup"], plugins=[Hook(name, function)]
         )
     reasons = {entry.reason for result in watch.results for entry in result.withheld}
     assert reasons == {"protector_failed", "verification_failed"}
@@ -793,7 +775,6 @@ def test_files_and_reports(
         "population": POPULATION,
         "policy": POLICIES[guarantee],
         "groups": "desk",
-        "start": "explainer",
     }
     queries = QUERIES.assign(desk=["n", "s", None, "n"])
     with Ledger(

@@ -103,7 +103,7 @@ def page_of_catalogue(folder: Path) -> None:
 
 
 def sealed_population(folder: Path) -> None:
-    fitted("reciprocal").seal(folder / "sealed.cfk")
+    fitted("lookup").seal(folder / "sealed.cfk")
 
 
 def sealed_catalogue(folder: Path) -> None:
@@ -131,7 +131,7 @@ def logged_model_of_catalogue(folder: Path) -> None:
 
 
 def logged_model_with_explainer(folder: Path) -> None:
-    logged(folder, "reciprocal")
+    logged(folder, "lookup")
 
 
 def logged_run(folder: Path) -> str:
@@ -156,7 +156,7 @@ def ledger_of_catalogues(folder: Path) -> None:
 def ledger_of_regions(folder: Path) -> None:
     with Ledger(folder / "ledger.db", create=True) as ledger:
         accepted = TRAIN[model(TRAIN)].head(30)
-        assert fitted("reciprocal", ledger).transform(accepted).released
+        assert fitted("lookup", ledger).transform(accepted).released
 
 
 def privacy_report(folder: Path) -> None:
@@ -174,14 +174,14 @@ FILES: dict[str, Callable[[Path], object]] = {
     "released answers": released_answers,
     "published catalogue": published_catalogue,
     "page of a catalogue": page_of_catalogue,
-    "sealed population, reciprocal": sealed_population,
+    "sealed population, lookup": sealed_population,
     "sealed catalogue": sealed_catalogue,
     "logged model of a catalogue": logged_model_of_catalogue,
-    "logged model with an explainer, reciprocal": logged_model_with_explainer,
+    "logged model with an explainer, lookup": logged_model_with_explainer,
     "MLflow run": logged_run,
     "spool": spool,
     "ledger, private values shared": ledger_of_catalogues,
-    "ledger, reciprocal": ledger_of_regions,
+    "ledger, lookup": ledger_of_regions,
     "privacy report": privacy_report,
 }
 

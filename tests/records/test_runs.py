@@ -345,7 +345,7 @@ def test_the_model_that_was_given_is_on_record_by_its_name() -> None:
     )
     models: dict[str, Any] = {"scorecard": scorecard, "DecisionTreeClassifier": tree}
     for name, model in {**models, "Pipeline of DecisionTreeClassifier": pipeline}.items():
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="lookup")).fit(
             population, model, True
         )
         environment = anonymizer.transform(table.tail(3)).to_record().environment

@@ -27,7 +27,7 @@ from cfk_plugin.release.results import WITHHOLDING_REASONS
 from cfk_plugin.serving.handler import RequestHandler
 
 ALREADY = "already_desired"
-GUARANTEES = ("lookup", "reciprocal", "catalogue")
+GUARANTEES = ("lookup", "catalogue")
 DESIRED: Mapping[str, Any] = {
     "label": "yes",
     "set": {"yes"},
@@ -158,7 +158,7 @@ def test_a_query_that_cannot_be_read_is_not_judged(guarantee: str) -> None:
     assert are_told(explanations) == [False, True]
 
 
-@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
+@pytest.mark.parametrize("guarantee", ["lookup"])
 def test_a_query_with_a_new_category_is_judged_if_the_model_can(guarantee: str) -> None:
     queries = GRANTED.head(2).assign(zip=["nowhere", "a"])
     found = GRANTED.head(2)
@@ -191,7 +191,7 @@ def test_the_model_is_asked_as_often_as_for_any_other_outcome(guarantee: str, n:
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_ledger_records_nothing_for_such_people(tmp_path: Path, guarantee: str) -> None:
     with Ledger(tmp_path / "ledger.sqlite", key=KEY, create=True) as ledger:
-        anonymizer = fitted(guarantee, ledger=ledger, policy={"private_values": "exact"})
+        anonymizer = fitted(guarantee, ledger=ledger)
         assert all(are_told(anonymizer.transform(GRANTED.head(3), GRANTED.head(3))))
         if guarantee == "catalogue":
             assert all(are_told(anonymizer.explain(GRANTED.head(3))))
@@ -233,7 +233,6 @@ def protected(explain: Callable[..., Any], guarantee: str = "lookup", **options:
         population=POPULATION,
         policy=PrivacyPolicy(k=5, guarantee=guarantee),  # type: ignore[arg-type]
         desired="yes",
-        start="auto" if guarantee == "catalogue" else "explainer",
         **options,
     )
 
@@ -252,8 +251,7 @@ def test_an_explainer_that_finds_nothing_for_such_people_is_right() -> None:
     assert [entry.reason for entry in explanations.withheld] == ["none_found", ALREADY]
 
 
-@pytest.mark.parametrize("start", ["query", "explainer"])
-def test_dices_own_result_has_no_counterfactual_for_such_people(start: Any) -> None:
+def test_dices_own_result_has_no_counterfactual_for_such_people() -> None:
     schema = Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")
     private = protect(
         dice_of("random"),
@@ -261,7 +259,6 @@ def test_dices_own_result_has_no_counterfactual_for_such_people(start: Any) -> N
         population=Population.from_frame(ROWS, schema),
         policy=PrivacyPolicy(k=5),
         desired=1,
-        start=start,
         sample_explainer=0,
     )
     is_approved = label(ROWS[FEATURES]) == 1
@@ -273,9 +270,7 @@ def test_dices_own_result_has_no_counterfactual_for_such_people(start: Any) -> N
 
 def test_a_server_says_that_nothing_needs_to_change() -> None:
     def make(policy: PrivacyPolicy) -> Any:
-        return protect(
-            None, model=Model(), population=POPULATION, policy=policy, desired="yes", start="query"
-        )
+        return protect(None, model=Model(), population=POPULATION, policy=policy, desired="yes")
 
     handler = RequestHandler(POPULATION, PrivacyPolicy(k=5), make, most=50)
     (record,) = handler.answer(GRANTED.head(1))

@@ -44,7 +44,7 @@ class Own:
 
 
 def of_model(**settings: Any) -> None:
-    protect(None, model=broken, population=POPULATION, k=5, start="query", **settings)
+    protect(None, model=broken, population=POPULATION, k=5, **settings)
 
 
 def of_explainer(**settings: Any) -> None:

@@ -54,7 +54,7 @@ OLDER = Schema.from_frame(LISTS.assign(tags="one"), quasi_identifiers=["age", "t
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age", "city"])
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 MODEL = DecisionTreeClassifier(max_depth=2, random_state=0).fit(TRAIN[["pay"]], TRAIN["pay"] > 50)
-POLICY = PrivacyPolicy(k=3, guarantee="reciprocal")
+POLICY = PrivacyPolicy(k=3, guarantee="lookup")
 HIGH = TRAIN[TRAIN["pay"] > 50]
 QUERIES = TRAIN[TRAIN["pay"] <= 50].head(2)
 
@@ -167,10 +167,6 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         "an outcome that is none of the model's labels (False, True)",
     ),
     "k": (lambda: PrivacyPolicy(k=2.5), "k must be a whole number >= 2, got 2.5"),  # type: ignore[arg-type]
-    "move_towards_query": (
-        lambda: PrivacyPolicy(move_towards_query="yes"),
-        "move_towards_query must be one of None, True, False; got 'yes'",
-    ),  # type: ignore[arg-type]
     "k of a profile": (
         lambda: POPULATION.risk_profile("ten"),
         "k must be a whole number >= 1, got 'ten'",
@@ -461,12 +457,11 @@ def test_a_call_that_dice_refuses_says_what_is_wrong(method: str, text: str) -> 
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    plain = PrivacyPolicy(k=10, l=2, min_pureness=0.5, move_towards_query=True)
+    plain = PrivacyPolicy(k=10, l=2, min_pureness=0.5)
     numpy = PrivacyPolicy(
         k=np.int64(10),
         l=np.int8(2),
         min_pureness=np.float32(0.5),
-        move_towards_query=np.bool_(True),
     )  # type: ignore[arg-type]
     assert (numpy, numpy.sha256, repr(numpy)) == (plain, plain.sha256, repr(plain))
     assert PrototypePolicy(method="dp", epsilon=np.float32(1), people=np.int64(60)).people == 60  # type: ignore[arg-type]

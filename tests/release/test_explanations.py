@@ -209,7 +209,7 @@ class Own:
 
 def protected(what: Any = explainer, **settings: Any) -> Any:
     settings = {
-        "policy": PrivacyPolicy(guarantee="reciprocal", k=4),
+        "policy": PrivacyPolicy(guarantee="lookup", k=4),
         "plugins": [import_module("cfk_adapters.function")],
         **settings,
     }

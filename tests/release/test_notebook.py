@@ -88,7 +88,7 @@ def private(train: pd.DataFrame, population: Population) -> ProtectedExplainer:
         found.iloc[1:2, 2] = 0
         return found
 
-    policy = PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0)
+    policy = PrivacyPolicy(k=5, guarantee="lookup", min_pureness=0)
     return protect(
         explainer, model=lambda x: x["pay"] > 50, population=population, policy=policy, desired=True
     )

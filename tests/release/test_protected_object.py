@@ -77,7 +77,7 @@ TRAIN = table()
 CUT = int(TRAIN["pay"].median()) + 17
 QUERIES = TRAIN[TRAIN["pay"] <= CUT].head(3)
 WANTED = TRAIN[TRAIN["pay"] > CUT].head(3)
-POLICY = PrivacyPolicy(guarantee="reciprocal", k=5)
+POLICY = PrivacyPolicy(guarantee="lookup", k=5)
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:
@@ -307,7 +307,7 @@ def test_no_attribute_leads_to_a_row(population: Population, method: str) -> Non
     explainer = Rows()
     if method == "dp":
         population, explainer = declared(), Numbers()
-    policy = None if method == "dp" else PrivacyPolicy(private_values="exact")
+    policy = None if method == "dp" else PrivacyPolicy()
     private = private_of(explainer, population, method=method, policy=policy)
     assert "explain" in dir(private)
     for name in {
@@ -484,7 +484,7 @@ def results(population: Population, tmp_path_factory: pytest.TempPathFactory) ->
     private = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population)
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
     with Ledger(path, key=KEY, create=True) as ledger:
-        policy = PrivacyPolicy(k=5, guarantee="reciprocal")
+        policy = PrivacyPolicy(k=5, guarantee="lookup")
         kept = private_of(
             NearestUnlikeNeighbour(TRAIN, model, 1), population, policy=policy, ledger=ledger
         )
@@ -629,13 +629,13 @@ def things(
         Ledger(folder / "ledger.db", key=KEY, create=True) as ledger,
         warnings.catch_warnings(action="ignore"),
     ):
-        recorded = KAnonymizer(
-            policy=PrivacyPolicy(k=5, guarantee="reciprocal"), ledger=ledger
-        ).fit(population, model, 1)
+        recorded = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="lookup"), ledger=ledger).fit(
+            population, model, 1
+        )
         recorded_result = recorded.transform(WANTED)
-        sealable = KAnonymizer(
-            policy=PrivacyPolicy(k=5, guarantee="reciprocal", objective="ncp")
-        ).fit(population, model, 1)
+        sealable = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="lookup", objective="ncp")).fit(
+            population, model, 1
+        )
         sealable.seal(folder / "sealed.cfk")
         private = private_of(NearestUnlikeNeighbour(TRAIN, model, 1), population)
         yield {

@@ -31,9 +31,7 @@ SCHEMA: dict[str, Any] = {
     "quasi_identifiers": ["age", "city"],
     "identifiers": ["name"],
     "subject": "person",
-    "bins": {"pay": [0, 20, 40, 60, 1000]},
 }
-BIN = {"private_values": "bins", "rare_values": "withhold"}
 
 
 def people(n: int = 60) -> pd.DataFrame:
@@ -67,7 +65,7 @@ def fitted(
     train: pd.DataFrame = TRAIN, desired: Any = "yes", ledger: Ledger | None = None, **policy: Any
 ) -> KAnonymizer:
     population = Population.from_frame(train, Schema.from_frame(train, **SCHEMA), key=b"key")
-    rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", "private_values": "exact", **policy})
+    rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **policy})
     return KAnonymizer(policy=rules, ledger=ledger).fit(population, model=model, desired=desired)
 
 
@@ -175,15 +173,6 @@ def test_exact_counts_for_the_data_holder_stay_there(anonymizer: KAnonymizer) ->
     }
 
 
-def test_private_values_leave_in_the_form_of_the_policy_and_alike_entries_once() -> None:
-    binned = fitted(**BIN)
-    table = binned.published().to_frame()
-    assert set(table["pay"]) <= {"0–20", "20–40", "40–60", "60–1000", "withheld"}
-    assert set(table["job"]) <= {"clerk", "nurse", "smith", "withheld"}
-    texts = [json.dumps({**entry, "query": 0}) for entry in entries_of(binned)]
-    assert len(set(texts)) == len(texts)
-
-
 def test_what_the_verifier_refuses_is_left_out() -> None:
     narrow = len(fitted(max_ncp=0.3).published())
     losses = [entry.certificate.ncp for entry in fitted().published().generalized]
@@ -197,12 +186,9 @@ def test_with_the_goal_opposite_every_outcome_has_entries() -> None:
 
 
 def test_the_page_says_whose_the_private_values_are() -> None:
-    shared = fitted(private_values="shared")
-    exact = fitted()
-    page = catalogue_page(shared.published(), shared.population_)
+    anonymizer = fitted()
+    page = catalogue_page(anonymizer.published(), anonymizer.population_)
     assert f"belong to at least {K} people or to no one" in page
-    page = catalogue_page(exact.published(), exact.population_)
-    assert "are those of a person in the table" in page
 
 
 def test_a_publication_goes_on_record(tmp_path: Path) -> None:
@@ -217,7 +203,7 @@ def test_without_a_catalogue_it_says_what_to_do() -> None:
     with pytest.raises(NotFittedError):
         KAnonymizer().published()
     with pytest.raises(PolicyError, match='guarantee="catalogue"'):
-        fitted(guarantee="reciprocal").published()
+        fitted(guarantee="lookup").published()
 
 
 def test_a_failing_model_publishes_nothing() -> None:

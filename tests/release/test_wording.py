@@ -127,7 +127,7 @@ def test_what_the_schema_says_is_sealed_and_pickled_and_groups_are_not(tmp_path:
         table, quasi_identifiers=["age"], titles={"pay": "pay"}, units={"pay": "EUR"}
     )
     population = Population.from_frame(table, schema)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal"))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="lookup"))
     anonymizer.fit(population, lambda rows: rows["pay"] > 4, desired=True)
     entry = anonymizer.transform(table.tail(1)).generalized[0]
     assert entry.presentation.bars(entry.region)
@@ -182,7 +182,7 @@ def test_a_wording_is_no_code_of_a_language() -> None:
 def test_sentences_need_the_queries_that_were_asked() -> None:
     table = pd.DataFrame({"age": range(20, 30), "pay": range(10)})
     schema = Schema.from_frame(table, quasi_identifiers=["age"])
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2, guarantee="reciprocal"))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2, guarantee="lookup"))
     anonymizer.fit(Population.from_frame(table, schema), lambda rows: rows["pay"] > 4, desired=True)
     explanations = anonymizer.transform(table.tail(3), factuals=table.head(3))
     with pytest.raises(InputError, match="2 queries, and query 2 was answered"):
@@ -201,9 +201,7 @@ def test_days_as_text_become_a_range_and_reach_the_model_as_they_were_written() 
         return rows["pay"] > 20
 
     population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["since"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, private_values="exact")).fit(
-        population, model, desired=True
-    )
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, model, desired=True)
     entry = anonymizer.transform(table.tail(1)).generalized[0]
     assert isinstance(entry.region["since"], Interval)
     assert " 2020 to " in entry.text()

@@ -43,7 +43,7 @@ def population() -> Population:
 
 @pytest.fixture(scope="module")
 def explanations(population: Population) -> Explanations:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=7))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=7))
     anonymizer.fit(population, model=accepts, desired=True)
     return anonymizer.transform(population.frame.tail(30))
 
@@ -54,7 +54,7 @@ def costs(population: Population) -> Frontier:
 
 
 def measured(population: Population, ks: list[int], **settings: Any) -> Frontier:
-    policy = PrivacyPolicy(**{"guarantee": "reciprocal", "k": 7, **settings})
+    policy = PrivacyPolicy(**{"guarantee": "lookup", "k": 7, **settings})
     raw = population.frame.tail(20)
     return frontier(raw, population=population, model=accepts, desired=True, policy=policy, ks=ks)
 
@@ -309,7 +309,7 @@ def test_a_frontier_without_a_release_says_so(population: Population, ax: Axes) 
 
 
 def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=7)).fit(
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=7)).fit(
         population, accepts, True
     )
     found = anonymizer.transform(population.frame)

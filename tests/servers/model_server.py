@@ -88,11 +88,11 @@ def logged(k: int = K, **options: Any) -> Any:
         "desired": 1,
         "requirements": [],  # otherwise MLflow loads the model once more to find them
         "code_paths": [__file__],  # so that the server finds the explainer and the model, too
-        "policy": PrivacyPolicy(guarantee="reciprocal", k=k),
+        "policy": PrivacyPolicy(guarantee="lookup", k=k),
     }
     return log_protected_model(
         NearestInAge(patients()),
-        **settings | {"policy": PrivacyPolicy(guarantee="reciprocal", k=k)} | options,
+        **settings | {"policy": PrivacyPolicy(guarantee="lookup", k=k)} | options,
     )
 
 

@@ -33,7 +33,7 @@ def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
         tmp_path / "ledger.db", key=b"a key of sixteen bytes or more", create=True
     ) as ledger:
         anonymizer = KAnonymizer(
-            policy=PrivacyPolicy(guarantee="reciprocal", k=4),
+            policy=PrivacyPolicy(guarantee="lookup", k=4),
             ledger=ledger,
             seed=5,
             plugins=[Plugin()],
@@ -59,7 +59,7 @@ def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
 
 def test_what_is_not_used_is_said_too() -> None:
     population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=4)).fit(
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=4)).fit(
         population, model=lambda rows: rows["pay"] > 3, desired=True
     )
     found = anonymizer.transform(TRAIN.tail(2)).about.environment

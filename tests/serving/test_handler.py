@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Ledger, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.errors import InputError, LedgerError, PolicyError
+from cfk_plugin.errors import InputError, LedgerError
 from cfk_plugin.release.results import Withheld
 from cfk_plugin.serving import handler
 from model_server import K, NearestInAge, accepts, logged, patients, population
@@ -87,7 +87,7 @@ class Book:
     """A handler over a real ledger, and what is on record in it."""
 
     def __init__(self, folder: Path, *, sealed: bool, **policy: Any) -> None:
-        of = PrivacyPolicy(**{"guarantee": "reciprocal", "k": K, **policy})
+        of = PrivacyPolicy(**{"guarantee": "lookup", "k": K, **policy})
         self.people = Population.from_frame(TABLE, SCHEMA)
         if sealed:
             KAnonymizer(policy=of).fit(self.people, model=accepts, desired=1).seal(
@@ -159,9 +159,7 @@ def test_every_k_is_answered_by_one_of_a_few_partitions() -> None:
             NearestInAge(PEOPLE), model=accepts, population=whole, policy=policy, desired=1
         )
 
-    answer = handler.RequestHandler(
-        whole, PrivacyPolicy(guarantee="reciprocal", k=K), make, 10
-    ).answer
+    answer = handler.RequestHandler(whole, PrivacyPolicy(guarantee="lookup", k=K), make, 10).answer
     for k in range(K, whole.n_people + 1):
         assert all(record["k"] >= k for record in answer(ONE, {"k": k}))
     assert made == [5, 10, 20, 40, 60]
@@ -178,7 +176,7 @@ def test_a_request_may_limit_the_number_of_changes() -> None:
     def make(policy: PrivacyPolicy) -> Any:
         return Told()
 
-    policy = PrivacyPolicy(guarantee="reciprocal", k=K)
+    policy = PrivacyPolicy(guarantee="lookup", k=K)
     answer = handler.RequestHandler(population(), policy, make, 10).answer
     for params in ({"max_changes": 2}, {"max_changes": None}, {}):
         assert [record["reason"] for record in answer(ONE, params)] == ["no_actionable_answer"]
@@ -250,7 +248,7 @@ def test_the_loaded_model_shows_and_pickles_nothing(tmp_path: Path, mlflow_store
     assert any(path.name == "population.cfk" for path in files)
     assert not [path.name for path in files if b"SENTINEL0" in path.read_bytes()]
     tags = mlflow.models.get_model_info(info.model_uri).metadata
-    assert tags["cfk.policy_sha256"] == PrivacyPolicy(guarantee="reciprocal", k=K).sha256
+    assert tags["cfk.policy_sha256"] == PrivacyPolicy(guarantee="lookup", k=K).sha256
 
 
 def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
@@ -258,8 +256,6 @@ def test_what_cannot_be_logged_is_refused(mlflow_store: str) -> None:
         logged(desired=lambda labels: labels == 1)
     with pytest.raises(InputError, match="make one up"):
         logged(input_example=PEOPLE.head(1))
-    with pytest.raises(PolicyError, match="cannot hold"):
-        logged(policy=PrivacyPolicy(k=K, guarantee="reciprocal", alpha=0.5))
 
 
 def test_servers_that_share_a_ledger_give_a_record_one_region(

@@ -51,7 +51,7 @@ def statuses(uri: str) -> set[str]:
 
 @pytest.mark.usefixtures("mlflow_store")
 def test_a_pickle_is_refused_where_mlflow_may_load_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = logged(nearest, MODEL, "reciprocal")
+    uri = logged(nearest, MODEL, "lookup")
     assert statuses(uri) == {"released"}
     monkeypatch.setenv(SWITCH, "false")
     with pytest.raises(Exception, match=f"logged as a pickle.*{SWITCH}"):
@@ -107,12 +107,12 @@ def test_explainer_and_model_are_logged_from_their_code(
     monkeypatch.setenv(SWITCH, "false")
     (tmp_path / "threshold.py").write_text(CODE)
     (tmp_path / "raise_pay.py").write_text(EXPLAINER)
-    uri = logged(str(tmp_path / "raise_pay.py"), str(tmp_path / "threshold.py"), "reciprocal")
+    uri = logged(str(tmp_path / "raise_pay.py"), str(tmp_path / "threshold.py"), "lookup")
     assert "released" in statuses(uri)
     folder = Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(tmp_path / "there")))
     assert not [*folder.rglob("*.pkl")]
     with pytest.raises(InputError, match="no such file"):
-        logged(str(tmp_path / "none.py"), MODEL, "reciprocal")
+        logged(str(tmp_path / "none.py"), MODEL, "lookup")
 
 
 def test_what_a_pickle_would_run_is_not_run(

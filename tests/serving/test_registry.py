@@ -69,10 +69,10 @@ def use(uri: str | None) -> None:
 def test_version_and_model_carry_the_tags(registry: Any) -> None:
     client = MlflowClient()
     found = client.get_model_version(NAME, "1").tags
-    policy = PrivacyPolicy(guarantee="reciprocal", k=K)
+    policy = PrivacyPolicy(guarantee="lookup", k=K)
     assert set(found) == TAGS
     assert (found["cfk.policy_sha256"], found["cfk.k"]) == (policy.sha256, str(K))
-    assert found["cfk.guarantee"] == "reciprocal"
+    assert found["cfk.guarantee"] == "lookup"
     assert client.get_registered_model(NAME).tags == found
     assert found.items() <= client.get_logged_model(registry.model_id).tags.items()
     assert found["cfk.population_fingerprint"] == registry.metadata["cfk.population_fingerprint"]
@@ -175,7 +175,7 @@ def test_without_a_registry_the_logged_model_has_the_card_and_where_all_is_decla
     assert len(mlflow.pyfunc.load_model(info.model_uri).predict(made)) == 1
 
 
-@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal", "catalogue"])
+@pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
 @pytest.mark.parametrize("ledger", [False, True])
 def test_every_card_is_plain_and_promises_nothing(guarantee: Any, ledger: bool) -> None:
     policy = PrivacyPolicy(k=12, guarantee=guarantee, min_pureness=0.9, max_ncp=0.5)
