@@ -114,7 +114,6 @@ def test_answers_are_true_hide_k_people_and_keep_to_what_is_permitted(
     seed: int, call: dict[str, Any]
 ) -> None:
     anonymizer = fitted(seed)
-    catalogue = anonymizer.guarantee_.catalogue
     train = table(seed)
     queries = refused(seed)
     ranges = call.get("permitted_range", {})
