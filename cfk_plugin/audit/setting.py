@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfk_plugin.audit.result import AuditResult, Rate, rate
 from cfk_plugin.data.encoded_table import require_features, whole_number
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly, InputError, NotFittedError, require
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
@@ -51,20 +51,15 @@ class CandidatePeople(AuditRows):
         return self.population.encode(self.people.frame)
 
     def carriers(self, rows: Rows, released: Mapping[str, Any]) -> Mask:
-        """Say which rows carry what is released of the private attributes: the values, or values in
-        a released bin.
-        """
+        """Say which rows carry the released private values."""
         same, schema = np.ones(len(rows), dtype=bool), self.population.schema
         for name, value in released.items():
             codes, domain = (
                 self.coded[0][rows, schema.features.index(name)],
                 self.population.domains[name],
             )
-            if isinstance(value, Interval):
-                same &= domain.inside(value)[codes] & (codes >= 0)
-            else:
-                own = domain.encode(pd.Series([value], dtype=object))[0][0]
-                same &= (codes == own) & (own >= 0)  # below 0: a value that no training row has
+            own = domain.encode(pd.Series([value], dtype=object))[0][0]
+            same &= (codes == own) & (own >= 0)  # below 0: a value that no training row has
         return same
 
 

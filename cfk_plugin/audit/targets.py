@@ -259,16 +259,14 @@ def read_raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
 
 
 def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
-    """Read, for each region, the instance nearest to the query, with the query's own values for
-    withheld ones.
-    """
+    """Read, for each region, the instance nearest to the query."""
     if [entry.query for entry in explanations] != list(range(len(queries))):
         raise InputError(_one_each(len(explanations), len(queries)))
     parts = [None if isinstance(entry, Withheld) else entry.parts() for entry in explanations]
     found = np.array([part is not None for part in parts], dtype=bool)
     rows = {
         name: [
-            None if said is None else nearest_inside(said[name], own) if name in said else own
+            None if said is None else nearest_inside(said[str(name)], own)
             for said, own in zip(parts, queries[name], strict=True)
         ]
         for name in queries

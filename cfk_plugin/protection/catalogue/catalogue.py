@@ -89,7 +89,6 @@ class Catalogue(HostOnly):
     pure: Floats  # share of the entry's region, or of a sample of it, that has the entry's outcome
     goal: DesiredOutcome
     model: TrainingLabels
-    policy: PrivacyPolicy
     # by private attribute, further numbers that set the ranges of distances
     ends: Mapping[str, pd.Series] = field(default_factory=dict)
     # by group; see `combinations_of_people`
@@ -124,18 +123,17 @@ class Catalogue(HostOnly):
         if len(partition.regions) == 0:
             raise PolicyError(_no_group(policy))
         entries = find_entries(partition, policy, goal, model, book, SEARCH_LIMITS)
-        draft = cls.of_entries(entries, partition, policy, goal, model)
+        draft = cls.of_entries(entries, partition, goal, model)
         entries = entries.take(draft.published_order())
         inside = combinations_of_people(partition, np.unique(draft.group), policy.k)
         ends = ends_of(partition, policy, book)
-        return cls.of_entries(entries, partition, policy, goal, model, ends=ends, inside=inside)
+        return cls.of_entries(entries, partition, goal, model, ends=ends, inside=inside)
 
     @classmethod
     def of_entries(
         cls,
         entries: Entries,
         partition: Partition,
-        policy: PrivacyPolicy,
         goal: DesiredOutcome,
         model: TrainingLabels,
         *,
@@ -153,7 +151,6 @@ class Catalogue(HostOnly):
             pure=entries.pure,
             goal=goal,
             model=model,
-            policy=policy,
             ends=ends,
             inside=inside,
         )
@@ -170,9 +167,7 @@ class Catalogue(HostOnly):
             Positions of these entries.
         """
         released = self.released_codes
-        # The last key sorts first.
-        keys = [*self.values.sort_keys, *released.T[::-1], self.region_of_entry]
-        order = np.lexsort(keys)
+        order = np.lexsort([*released.T[::-1], self.region_of_entry])  # the last key sorts first
         group_and_values = np.column_stack([self.group, released])[order]
         _, first_of_equal = np.unique(group_and_values, axis=0, return_index=True)
         return order[np.sort(first_of_equal)]
