@@ -32,7 +32,9 @@ def everybody_has_it(rows: pd.DataFrame) -> np.ndarray:
 
 
 def three(rows: pd.DataFrame) -> np.ndarray:
-    return np.asarray(["none", "some", "much"], dtype=object)[rows["pay"].to_numpy(dtype=int) // 2]
+    return np.asarray(["none", "some", "much"], dtype=object)[
+        (rows["pay"].to_numpy(dtype=int) // 2).clip(0, 2)
+    ]
 
 
 def fitted(

@@ -25,7 +25,6 @@ from cfk_plugin import (
     GeneralizedCounterfactual,
     Interval,
     KAnonymizer,
-    Ledger,
     Population,
     PrivacyPolicy,
     Region,
@@ -234,22 +233,6 @@ def test_the_groups_are_the_same_in_every_process() -> None:
         command, env=environment, capture_output=True, text=True, check=True
     ).stdout
     assert said.strip() == regions_of_backwards()
-
-
-def test_a_ledger_knows_a_record_whatever_the_order_of_columns(tmp_path: Path) -> None:
-    table = people(60, 7)
-    with Ledger(tmp_path / "ledger.db", create=True) as ledger:
-        releases = []
-        for layout in (
-            table,
-            table[list(table)[::-1]],
-            table.astype({"age": float, "city": "category"}),
-        ):
-            releases.append(told(fitted(layout, "lookup", ledger=ledger).transform(layout)))
-            assert ledger.status().records == len(
-                table.drop_duplicates()[wanted(table.drop_duplicates())]
-            )
-        assert releases[0] == releases[1] == releases[2]
 
 
 # --- What is printed holds the people that were certified -----------------------------------------

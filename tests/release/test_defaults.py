@@ -258,8 +258,8 @@ def test_k_of_a_sealed_population_keeps_its_other_settings(tmp_path: Path) -> No
 def test_prototypes_need_no_explainer() -> None:
     people = Population.from_frame(ROWS, infer_domains(ROWS, SCHEMA))
     settings = {"model": label, "population": people, "desired": 1}
-    with pytest.raises(PolicyError, match="leave out start: prototypes"):
-        protect(**settings, method="dp")
+    with pytest.raises(PolicyError, match="leave out policy: prototypes"):
+        protect(**settings, method="dp", policy=PrivacyPolicy())
     answers = DPPrototypes(rows=200, model_access="public", seed=0)
     private = protect(**settings, method=answers)
     assert "no_explainer" in repr(private)

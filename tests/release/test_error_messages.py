@@ -115,10 +115,6 @@ WRONG: Mapping[str, tuple[Callable[[], Any], str]] = {
         lambda: log_protected_model(explainer, model=MODEL, population=TRAIN, desired=True),
         FRAME,
     ),  # type: ignore[arg-type]
-    "reference": (
-        lambda: fitted(reference=TRAIN),
-        "reference must be a Population, got DataFrame; make one with",
-    ),
     "protect policy 10": (lambda: wrapped(policy=10), NUMBER),
     "protect policy {}": (lambda: wrapped(policy={"k": 10}), OBJECT),
     "protect policy falsy": (lambda: wrapped(policy={}), OBJECT),

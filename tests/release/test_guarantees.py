@@ -204,26 +204,6 @@ def test_a_catalogue_does_not_explain_an_outcome_that_fewer_than_k_people_have()
     assert [entry.reason for entry in result.withheld] == ["infeasible"] * len(few)
 
 
-def test_a_catalogue_is_shown_and_no_more_however_often_it_is_asked() -> None:
-    with pytest.raises(PolicyError, match="catalogue"):
-        shared("reciprocal").explain(TRAIN.head(1))
-    anonymizer = fitted(replace(POLICIES["catalogue"], move_towards_query=False))
-    rows = TRAIN.iloc[anonymizer.guarantee_.catalogue.rows]  # type: ignore[union-attr]
-    entries = {
-        (region, *own)
-        for region, own in zip(
-            anonymizer.regions_of(rows), rows[PRIVATE].to_numpy().tolist(), strict=True
-        )
-    }
-    rng = np.random.default_rng(6)
-    asked = pd.DataFrame({name: rng.choice(TRAIN[name], 300) for name in FEATURES})
-    shown = {
-        (entry.region, *entry.released.values()) for entry in anonymizer.explain(asked).generalized
-    }
-    assert len(shown) > 1
-    assert shown <= entries
-
-
 def test_k_people_are_left_with_and_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("", "a secret"):
         monkeypatch.setenv("CFK_KEY", key)

@@ -295,27 +295,6 @@ def test_a_server_gives_the_same_answers(tmp_path: Path) -> None:
     assert sentences == expected.text(people)
 
 
-def test_private_values_that_a_sealed_population_does_not_know_are_held_to_it(
-    tmp_path: Path,
-) -> None:
-    train, people = table(1), refused(1, 40)
-    found = train[model(train) == "yes"].head(len(people)).reset_index(drop=True)
-    policy = PrivacyPolicy(k=K, guarantee="lookup", min_pureness=0)
-    fitted(train, guarantee="lookup", min_pureness=0).seal(tmp_path / "people.cfk")
-    here, there = (
-        protect(
-            lambda _: found, model=model, population=each, policy=policy, desired="yes"
-        ).explain(people)
-        for each in (
-            population(train),
-            Population.open(tmp_path / "people.cfk", key=b"key"),
-        )
-    )
-    assert there.released
-    assert [entry.to_dict() for entry in there] == [entry.to_dict() for entry in here]
-    assert not faults(there, people)
-
-
 @pytest.mark.parametrize("move_towards_query", [False, True])
 @pytest.mark.parametrize("serve", ["rows", "prototypes"])
 def test_prototypes_are_held_to_it(serve: Any, move_towards_query: bool) -> None:

@@ -169,7 +169,7 @@ def test_a_function_may_give_several_answers_per_query_in_any_order() -> None:
 
 @pytest.mark.parametrize(
     ("method", "guarantee"),
-    [("random", "lookup"), ("kdtree", "lookup"), ("kdtree", "catalogue")],
+    [("random", "lookup"), ("kdtree", "lookup")],
 )
 def test_dice(method: str, guarantee: Any) -> None:
     dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")

@@ -307,7 +307,7 @@ def test_no_attribute_leads_to_a_row(population: Population, method: str) -> Non
     explainer = Rows()
     if method == "dp":
         population, explainer = declared(), Numbers()
-    policy = None if method == "dp" else PrivacyPolicy()
+    policy = None if method == "dp" else POLICY
     private = private_of(explainer, population, method=method, policy=policy)
     assert "explain" in dir(private)
     for name in {

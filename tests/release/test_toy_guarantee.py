@@ -136,7 +136,7 @@ def pipeline_with(anonymizer: KAnonymizer, kind: type[Guarantee]) -> Pipeline:
         guarantee=guarantee,
         protector=protector,
         method=method,
-        verifier=guarantee.verifier(reference=None, seed=0),
+        verifier=guarantee.verifier(seed=0),
     )
 
 

@@ -476,7 +476,7 @@ def test_a_region_that_was_not_sealed_is_refused() -> None:
 
 def test_without_questions_the_model_is_not_asked() -> None:
     no_model: Any = None
-    assert [*ask_about(no_model, [], reuse=True)] == []
+    assert [*ask_about(no_model, [])] == []
 
 
 # --- what a person can change ---------------------------------------------------------------------

@@ -269,7 +269,7 @@ def test_more_people_than_counted_fail_for_a_known_table(folder: Path) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_pureness_that_the_model_contradicts_fails() -> None:
     protect = "protect train.csv train.csv -s schema.json -m model.joblib -d yes"
-    cfk(f"{protect} --policy coarse.policy -o many.json", 3)
+    cfk(f"{protect} --policy diverse.policy -o many.json", 3)
     content = content_of("many")
     certificates = [e["certificate"] for e in content["explanations"] if "certificate" in e]
     impure = next(certificate for certificate in certificates if certificate["pureness"] < 1)

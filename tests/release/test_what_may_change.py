@@ -258,20 +258,6 @@ def test_what_is_withheld_for_its_change_is_on_record_as_left(
     assert kept[0] == kept[1] != []
 
 
-def test_what_a_catalogue_refuses_for_its_change_is_not_on_record(tmp_path: Path) -> None:
-    """No region is chosen for a query that no entry of the catalogue may answer."""
-    train = table(0)
-    asks = refused(10)
-    with Ledger(tmp_path / "ledger.db", key=b"k" * 32, create=True) as ledger:
-        policy = PrivacyPolicy(k=K)  # shared values have no record
-        anonymizer = KAnonymizer(policy=policy, ledger=ledger)
-        anonymizer.fit(population_of(train), model=model, desired="yes")
-        answers = anonymizer.explain(asks, features_to_vary=["zip", "sex"])
-        n_on_record = ledger.status().releases
-    assert {entry.reason for entry in answers.withheld} == {"no_actionable_answer"}
-    assert n_on_record == len(answers.released) > 0
-
-
 def test_who_asks_must_be_known_where_the_schema_says_what_cannot_change() -> None:
     train, asks = table(0), refused(5)
     anonymizer = fitted(train, SCHEMA)
