@@ -261,7 +261,9 @@ def test_false_answers_without_a_promise_are_for_review(folder: Path) -> None:
     """Lookup answers are not asked about for the person, so a false one is no wrong file."""
     given = TABLE[OLD.predict(TABLE) == "yes"].head(len(REFUSED)).reset_index(drop=True)
     factuals = REFUSED.head(len(given))
-    explanations = fitted("lookup", objective="ncp").transform(given.head(len(factuals)), factuals)
+    policy = PrivacyPolicy(k=40, guarantee="lookup", objective="ncp")
+    anonymizer = KAnonymizer(policy=policy).fit(POPULATION, OLD, "yes")
+    explanations = anonymizer.transform(given.head(len(factuals)), factuals)
     (folder / "lookup.json").write_text(explanations.to_json(), encoding="utf-8")
     found = counted("lookup.json", 95, "--queries queries.csv", 3)
     assert found["still_true"]["broken"] == broken_by_hand(explanations, OLD, factuals) != []

@@ -269,7 +269,9 @@ def test_more_people_than_counted_fail_for_a_known_table(folder: Path) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_pureness_that_the_model_contradicts_fails() -> None:
     protect = "protect train.csv train.csv -s schema.json -m model.joblib -d yes"
-    cfk(f"{protect} --policy diverse.policy -o many.json", 3)
+    wide = {"k": 60, "guarantee": "lookup", "objective": "ncp"}
+    Path("wide.policy").write_text(json.dumps(wide), encoding="utf-8")
+    cfk(f"{protect} --policy wide.policy -o many.json", 3)
     content = content_of("many")
     certificates = [e["certificate"] for e in content["explanations"] if "certificate" in e]
     impure = next(certificate for certificate in certificates if certificate["pureness"] < 1)
