@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,6 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import (
     InputError,
     PolicyError,
-    QuerySteeringWarning,
-    did_you_mean,
     require,
 )
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
@@ -40,13 +38,6 @@ from cfk_plugin.release.sampling import sample_of
 if TYPE_CHECKING:
     from cfk_plugin.dp import DPPrototypes
 
-Start = Literal["auto", "query", "explainer"]
-_STEERED = (
-    'start="explainer" lets the explainer\'s counterfactuals decide which answers are given;'
-    " somebody who chooses the queries can then read out single training rows. Keep it for queries"
-    ' that you control; start="query" stops this'
-)
-
 
 def protect(
     explainer: Any = None,
@@ -59,7 +50,6 @@ def protect(
     threshold: float | None = None,
     later: Sequence[Any] = (),
     method: str | Protector | KAnonymizer | DPPrototypes = "auto",
-    start: Start = "auto",
     track: bool | str = False,
     strict: bool = False,
     journal: str | Path = JOURNAL,
@@ -96,20 +86,11 @@ def protect(
         too; see `KAnonymizer.fit`. Prototypes do not use them.
     method : str, Protector, KAnonymizer or DPPrototypes
         A name or a protector: see `KAnonymizer`. A `KAnonymizer` is used with its own settings,
-        such as `effort`, `seed` and `reference`; the object itself is not fitted or changed. "dp",
+        such as `seed`; the object itself is not fitted or changed. "dp",
         or `DPPrototypes` with settings of your own: answers are differentially private prototypes,
         whatever the explainer would find. A `KAnonymizer` has its own policy and plugins, so
-        that `policy`, `k` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`,
-        `start` and `later`, which are refused beside them.
-    start : {"auto", "query", "explainer"}
-        Where the search for a catalogue's answer starts. "query": an answer is a function of the
-        query, the catalogue and the model, and the explainer is not asked. Its own methods keep
-        working: they return its result type, built from answers of the catalogue. "explainer": at
-        the explainer's counterfactual, so that what you wrapped decides. A recipient who chooses
-        queries can then read out single training rows through an explainer that returns them; use
-        it where you control the queries, for example in letters about decided cases. "auto":
-        "explainer" for guarantees that protect the explainer's own counterfactual, and for
-        explainers whose adapter declares that no answer depends on single rows; "query" otherwise.
+        that `policy`, `k` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`
+        and `later`, which are refused beside them.
     track : bool or str
         Whether to log every result to MLflow before it is returned, or the name of the experiment
         to log to.
@@ -130,12 +111,6 @@ def protect(
         write 0, for none, if it sends queries elsewhere or keeps them. No further person is
         explained after ten seconds. What it returns is compared with the rows and forgotten.
 
-    Warns
-    -----
-    QuerySteeringWarning
-        If ``start="explainer"`` is asked of a catalogue, unless the explainer's adapter declares
-        that no answer depends on a single row.
-
     Raises
     ------
     CFKError
@@ -146,13 +121,6 @@ def protect(
     sample_explainer = whole_number("sample_explainer", sample_explainer, 0)
     if groups is not None:
         require("groups", groups, str, "name one column of the queries")
-    if start not in get_args(Start):
-        raise InputError(
-            f"start must be one of {', '.join(get_args(Start))}; got {start!r}"
-            f"{did_you_mean([start], get_args(Start))}"
-        )
-    if explainer is None and start == "explainer":
-        raise InputError('there is no explainer to start at; give one, or write start="query"')
     logger = logger_of(track, strict=strict, journal=journal)
     if strict and logger is None:
         raise InputError("strict=True withholds what is not recorded; add track=True")
@@ -164,12 +132,9 @@ def protect(
         refused = {
             "policy": policy is not None,
             "k": k is not None,
-            "start": start != "auto",
             "later": len(later) > 0,
         }
-        _refuse_what_is_not_used(
-            refused, "prototypes have no policy, no k, no start and no later models"
-        )
+        _refuse_what_is_not_used(refused, "prototypes have no policy, no k and no later models")
         wrapped = no_explainer if explainer is None else explainer
         source = load_plugins(plugins).adapt(wrapped, context)
         fitted = prototypes.fit(population, model, desired)
@@ -196,7 +161,7 @@ def protect(
     )
     wrapped = no_explainer if explainer is None else explainer
     source = anonymizer.manager_.adapt(wrapped, context)
-    is_asked = _starts_at_explainer(start, explainer, source, anonymizer)
+    is_asked = _is_asked(explainer, source, anonymizer)
     if sample_explainer and explainer is not None and not is_asked:
         anonymizer.explainer_sample_ = sample_of(source, anonymizer, sample_explainer)
     return ProtectedExplainer(
@@ -241,36 +206,22 @@ def no_explainer(queries: pd.DataFrame) -> pd.DataFrame:
     return queries.head(0)
 
 
-def _starts_at_explainer(
-    start: Start, explainer: object, source: CounterfactualSource, anonymizer: KAnonymizer
-) -> bool:
-    """Return True if the explainer is asked; refuse a start that is not available.
+def _is_asked(explainer: object, source: CounterfactualSource, anonymizer: KAnonymizer) -> bool:
+    """Return True if the explainer is asked for counterfactuals.
 
-    With "auto", a catalogue asks the explainer only if its adapter declares that no answer depends
-    on a single row. Other guarantees always ask it.
+    A lookup guarantee protects what it returns. A catalogue's answers start at it only if its
+    adapter declares that no answer depends on a single row: otherwise somebody who chooses the
+    queries could read out single training rows.
     """
-    needs_explainer = promise_of(anonymizer.policy_.guarantee).releases_counterfactuals
-    if start == "explainer":
-        anonymizer.population_.require_rows(
-            PolicyError(
-                "a sealed catalogue does not know the group of an explainer's counterfactual; write"
-                ' start="query"'
+    if promise_of(anonymizer.policy_.guarantee).releases_counterfactuals:
+        if explainer is None:
+            raise PolicyError(
+                "without an explainer, answers come from a catalogue; choose"
+                ' PrivacyPolicy(guarantee="catalogue")'
             )
-        )
-    if needs_explainer and (start == "query" or explainer is None):
-        raise PolicyError(
-            "without asking an explainer, answers come from a catalogue; choose"
-            ' PrivacyPolicy(guarantee="catalogue")'
-        )
-    depends_on_no_row = depends_on_rows(source) == "no"
-    if start == "explainer" and not needs_explainer and not depends_on_no_row:
-        warnings.warn(_STEERED, QuerySteeringWarning, stacklevel=3)
-    if start != "auto":
-        return start == "explainer"
-    if needs_explainer:
         return True
     knows_groups = anonymizer.guarantee_.knows_group_of_counterfactuals
-    return explainer is not None and knows_groups and depends_on_no_row
+    return explainer is not None and knows_groups and depends_on_rows(source) == "no"
 
 
 def warm_up() -> frozenset[Path | None]:
@@ -293,7 +244,7 @@ def warm_up() -> frozenset[Path | None]:
     population = Population.from_frame(table, schema)
     settings: list[tuple[GuaranteeName, str | Protector]]
     settings = [
-        ("reciprocal", "auto"),
+        ("catalogue", "auto"),
         ("lookup", "exact"),
         ("lookup", ExactProtector(node_limit=1)),
     ]

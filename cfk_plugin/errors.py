@@ -60,10 +60,6 @@ class PluginError(CFKError, RuntimeError):
     """A plugin could not be loaded or broke its contract."""
 
 
-class InfeasibleError(CFKError, RuntimeError):
-    """An explanation had to be withheld and the policy says `on_infeasible="raise"`."""
-
-
 class NotFittedError(CFKError, RuntimeError):
     """A method was called before `fit`."""
 
@@ -86,16 +82,6 @@ class MissingDependencyError(CFKError, ImportError):
 
 class LookupGuaranteeWarning(UserWarning):
     """With a lookup guarantee, somebody who reruns the algorithm may be left with fewer people."""
-
-
-class ExactValuesWarning(UserWarning):
-    """A catalogue with exact private values was chosen: those of an entry are one person's."""
-
-
-class QuerySteeringWarning(UserWarning):
-    """An explainer's counterfactuals were chosen as the start: whoever chooses the queries can read
-    out single rows.
-    """
 
 
 class IgnoredOptionWarning(UserWarning):
@@ -131,7 +117,6 @@ class PrivacyLeakWarning(UserWarning):
 
 _WARNINGS_OF_THE_FIT = (
     LookupGuaranteeWarning,
-    ExactValuesWarning,
     PrivacyLeakWarning,
     MisreadColumnWarning,
 )

@@ -223,7 +223,7 @@ class DiceSource:
         if usual is not None and threshold not in (None, usual.default):
             raise AdapterError(
                 "stopping_threshold asks for a probability, which answers from the catalogue do"
-                ' not promise; leave it out, or protect with start="explainer"'
+                " not promise; leave it out"
             )
         bound.apply_defaults()
         return AnswerRequest(

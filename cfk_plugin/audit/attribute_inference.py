@@ -123,9 +123,7 @@ Said = Mapping[str, Part]
 
 
 def said_by(answers: Answers) -> list[Said]:
-    """Return what each answer says: attribute to a value, bin, range or set; withheld attributes
-    are left out.
-    """
+    """Return what each answer says: attribute to a value, range or set."""
     if answers.explanations is not None:
         return [entry.parts() for entry in answers.explanations.released]
     given = answers.rows[answers.found]
@@ -532,7 +530,7 @@ def attribute_inference(
         outcome.
     tolerance : float
         Share of a number's range in the sample, below 0.5, by which a right guess may be off. A
-        released bin, range or set is a guess of all of it, and right about everybody inside.
+        released range or set is a guess of all of it, and right about everybody inside.
     private : sequence of str, optional
         Attributes to guess. Default: all other features.
     seed : int

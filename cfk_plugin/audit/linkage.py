@@ -80,8 +80,7 @@ def model_filter(setting: Setting) -> AuditResult:
     """Attack a region by asking the model about everybody inside, with the private values that were
     released.
 
-    Where only a bin was released, the counterfactual's own value is used, as if the attacker had
-    guessed it. Source: Goethals, Sörensen, Martens (2023), section 5.4 (pureness): cells without
+    Source: Goethals, Sörensen, Martens (2023), section 5.4 (pureness): cells without
     the desired outcome cannot be anybody's.
     """
     releases, left = setting.releases, setting.consistent
@@ -103,9 +102,8 @@ UNIQUENESS = (
 def uniqueness(setting: Setting) -> AuditResult:
     """Attack released private values by looking up who carries exactly them.
 
-    No region protects against it: private values are not generalised, unless the policy releases
-    bins or withholds rare values. Control: share of releases whose values somebody in the holdout
-    carries, too.
+    No region protects against it: private values are not generalised. Control: share of releases
+    whose values somebody in the holdout carries, too.
     """
     releases, population = setting.releases, setting.population
     everyone = np.arange(population.n_rows)

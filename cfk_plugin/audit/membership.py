@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -46,10 +46,8 @@ from cfk_plugin.audit.targets import (
     report_on,
 )
 from cfk_plugin.data.encoded_table import whole_number
-from cfk_plugin.data.region import Interval
 from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.metrics.heom import Heom
-from cfk_plugin.release.results import GeneralizedCounterfactual
 
 Direction = Literal["larger", "smaller"]
 """Which distance means a member. "larger": training pushes the boundary away from people trained
@@ -286,14 +284,7 @@ def _published_values(service: TrainedTarget) -> pd.DataFrame:
     published = service.published() if isinstance(service, Publishing) else None
     if published is None:
         return pd.DataFrame()
-    return pd.DataFrame([plain_values(entry) for entry in published.generalized])
-
-
-def plain_values(entry: GeneralizedCounterfactual) -> dict[str, Any]:
-    """Return the released private values of an answer, without those that are bins."""
-    return {
-        name: value for name, value in entry.released.items() if not isinstance(value, Interval)
-    }
+    return pd.DataFrame([dict(entry.released) for entry in published.generalized])
 
 
 def _answered_values(answers: Answers | None) -> pd.DataFrame:
@@ -301,7 +292,7 @@ def _answered_values(answers: Answers | None) -> pd.DataFrame:
     if answers is None:
         return pd.DataFrame()
     if answers.explanations is not None and answers.explanations.generalized:
-        return pd.DataFrame([plain_values(entry) for entry in answers.explanations.generalized])
+        return pd.DataFrame([dict(entry.released) for entry in answers.explanations.generalized])
     return answers.rows[answers.found]
 
 

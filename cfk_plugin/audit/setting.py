@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfk_plugin.audit.result import AuditResult, Rate, rate
 from cfk_plugin.data.encoded_table import require_features, whole_number
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Region
+from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly, InputError, NotFittedError, require
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
@@ -48,20 +48,15 @@ class CandidatePeople(AuditRows):
         return self.population.encode(self.people.frame)
 
     def carriers(self, rows: Rows, released: Mapping[str, Any]) -> Mask:
-        """Say which rows carry what is released of the private attributes: the values, or values in
-        a released bin.
-        """
+        """Say which rows carry the released private values."""
         same, schema = np.ones(len(rows), dtype=bool), self.population.schema
         for name, value in released.items():
             codes, domain = (
                 self.coded[0][rows, schema.features.index(name)],
                 self.population.domains[name],
             )
-            if isinstance(value, Interval):
-                same &= domain.inside(value)[codes] & (codes >= 0)
-            else:
-                own = domain.encode(pd.Series([value], dtype=object))[0][0]
-                same &= (codes == own) & (own >= 0)  # below 0: a value that no training row has
+            own = domain.encode(pd.Series([value], dtype=object))[0][0]
+            same &= (codes == own) & (own >= 0)  # below 0: a value that no training row has
         return same
 
 
@@ -102,10 +97,10 @@ class Releases(AuditRows):
         raw: pd.DataFrame,
         crowd: CandidatePeople,
         *,
-        shares_values: bool = False,
+        is_catalogue: bool = False,
     ) -> None:
         self.crowd, population = crowd, crowd.population
-        self._shares_values = shares_values  # by the policy; see `PrivacyPolicy.private_values`
+        self._is_catalogue = is_catalogue
         kept = [(at, e) for at, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
         self.private = _private_values(
             [entry for _, entry in kept], raw.take([at for at, _ in kept]), population
@@ -120,7 +115,7 @@ class Releases(AuditRows):
         population = self.crowd.population
         rows = population.members(entry.region)
         values = _not_moved(entry)
-        if self._shares_values:
+        if self._is_catalogue:
             # The values are nobody's: behind the explanation is whoever the explainer returned.
             targets = self._in_place_of(rows, own)
         elif values or not entry.released:
@@ -248,19 +243,10 @@ class DistinctRecords(AuditRows):
 def _private_values(
     entries: Sequence[GeneralizedCounterfactual], raw: pd.DataFrame, population: Population
 ) -> pd.DataFrame:
-    """Return the released private values; for bins and withheld ones the counterfactual's own, as a
-    right guess.
-    """
-
-    def stand_in(part: Any, own: Any) -> Any:
-        return part if not isinstance(part, Interval) else own if own in part else part.low
-
+    """Return the released private values."""
     frame = raw[list(population.schema.features)].reset_index(drop=True).astype(object)
     for name in population.schema.private:
-        values = [
-            stand_in(e.released.get(name, own), own)
-            for e, own in zip(entries, frame[name].tolist(), strict=True)
-        ]
+        values = [entry.released[name] for entry in entries]
         frame[name] = pd.Series(values, dtype=object, index=frame.index)
     return population.conform(frame)
 
@@ -346,8 +332,8 @@ class Setting(AuditRows):
 
     @cached_property
     def releases(self) -> Releases:
-        shares_values = self.anonymizer.policy_.private_values == "shared"
-        return Releases(list(self.explanations), self.raw, self.crowd, shares_values=shares_values)
+        is_catalogue = self.anonymizer.guarantee_.catalogue is not None
+        return Releases(list(self.explanations), self.raw, self.crowd, is_catalogue=is_catalogue)
 
     @cached_property
     def places(self) -> DistinctRecords:

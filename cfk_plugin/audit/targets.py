@@ -129,7 +129,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """Short, for tables: ``nice``, ``reciprocal``, ``dp``. May be a plain attribute."""
+        """Short, for tables: ``nice``, ``exact``, ``dp``. May be a plain attribute."""
 
     def train(self, people: Sample, seed: int) -> TrainedTarget:
         """Train on these people and return what can be asked."""
@@ -254,16 +254,14 @@ def read_raw(batch: CounterfactualBatch, queries: pd.DataFrame) -> Answers:
 
 
 def read_released(explanations: Explanations, queries: pd.DataFrame) -> Answers:
-    """Read, for each region, the instance nearest to the query, with the query's own values for
-    withheld ones.
-    """
+    """Read, for each region, the instance nearest to the query."""
     if [entry.query for entry in explanations] != list(range(len(queries))):
         raise InputError(_one_each(len(explanations), len(queries)))
     parts = [None if isinstance(entry, Withheld) else entry.parts() for entry in explanations]
     found = np.array([part is not None for part in parts], dtype=bool)
     rows = {
         name: [
-            None if said is None else nearest_inside(said[name], own) if name in said else own
+            None if said is None else nearest_inside(said[str(name)], own)
             for said, own in zip(parts, queries[name], strict=True)
         ]
         for name in queries
@@ -505,7 +503,6 @@ def check_sample(sample: object) -> None:
 
 GUARANTEES: Mapping[str, GuaranteeName] = {
     "exact": "lookup",
-    "reciprocal": "reciprocal",
     "catalogue": "catalogue",
 }
 
@@ -537,7 +534,7 @@ def standard_owners(
 ) -> list[Target]:
     """Return one owner per way of answering; all train the same model on columns like the sample's.
 
-    Raw ones, named as their explainers; ``exact`` (lookup); ``reciprocal``; ``catalogue``, which
+    Raw ones, named as their explainers; ``exact`` (lookup); ``catalogue``, which
     answers queries without an explainer; ``dp`` and ``dp-moved``.
 
     Parameters

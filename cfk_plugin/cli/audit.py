@@ -325,14 +325,14 @@ def _say_bound(report: EpsilonAudit) -> None:
     say(f"[bold]{report.verdict}[/]: {report.advice}", markup=True)
 
 
-_AGAINST = ("raw", "exact", "reciprocal", "catalogue", "dp", "dp-moved")
+_AGAINST = ("raw", "exact", "catalogue", "dp", "dp-moved")
 _FEW = 20  # more outcomes than this are hardly labels, and are not listed
 
 
 @command(
     _SUITE,
     "cfk audit people.csv -s schema.json -d yes\ncfk audit people.csv -s schema.json -d yes"
-    " --against raw,reciprocal,dp --only membership\ncfk audit people.csv -s schema.json -d yes"
+    " --against raw,catalogue,dp --only membership\ncfk audit people.csv -s schema.json -d yes"
     " -m model.joblib --explainer nice -o out.json",
     audit,
 )
@@ -368,9 +368,7 @@ def audit_suite(
     against: Annotated[
         str,
         typer.Option(
-            help=(
-                "Who answers: raw, exact, reciprocal, catalogue, dp, dp-moved; separated by commas."
-            )
+            help=("Who answers: raw, exact, catalogue, dp, dp-moved; separated by commas.")
         ),
     ] = "raw,catalogue",
     only: Annotated[

@@ -105,9 +105,7 @@ class RawInputs:
     k: K = None
     guarantee: Annotated[
         str | None,
-        typer.Option(
-            help="catalogue, reciprocal or lookup.", show_default="the policy's, catalogue"
-        ),
+        typer.Option(help="catalogue or lookup.", show_default="the policy's, catalogue"),
     ] = None
     method: Annotated[
         str,

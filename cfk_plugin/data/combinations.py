@@ -120,10 +120,9 @@ def rows_for_cells(
     counterfactuals : DataFrame or EncodedTable
         The counterfactuals.
     which : array of int, shape (n,)
-        The counterfactual of each combination. A row has its values of attributes that the
-        combinations leave out, and where the code is ``domain.size``.
-    cells : array of codes, shape (n, n_attributes)
-        Of the quasi-identifiers, and then of private attributes; these may be left out.
+        The counterfactual of each combination. A row has its private values, and its value where
+        the code is ``domain.size``.
+    cells : array of codes, shape (n, n_quasi_identifiers)
 
     Returns
     -------
@@ -131,11 +130,10 @@ def rows_for_cells(
         In the dtypes of the training table.
     """
     schema = encoder.schema
-    attributes = (*schema.quasi_identifiers, *schema.private)[: cells.shape[1]]
     columns = {}
     for j, (name, domain) in enumerate(zip(schema.features, encoder.columns, strict=True)):
-        if name in attributes:
-            codes = cells[:, attributes.index(name)]
+        if name in schema.quasi_identifiers:
+            codes = cells[:, schema.quasi_identifiers.index(name)]
             columns[name] = _values_of_codes(domain, codes, counterfactuals, name, which)
         elif isinstance(counterfactuals, EncodedTable):
             columns[name] = counterfactuals.column(j, which)

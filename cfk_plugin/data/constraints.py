@@ -199,8 +199,8 @@ class DistinctParts(HostOnly):
     inside: Mask
 
     @classmethod
-    def build(cls, domain: Domain, parts: Sequence[Part | None]) -> DistinctParts:
-        """Collect the parts of several answers; None is the part of which nothing is released."""
+    def build(cls, domain: Domain, parts: Sequence[Part]) -> DistinctParts:
+        """Collect the parts of several answers."""
         position_of_part = {part: i for i, part in enumerate(dict.fromkeys(parts))}
         part_of_answer = np.array([position_of_part[part] for part in parts], dtype=np.int64)
         distinct = list(position_of_part)
@@ -209,17 +209,11 @@ class DistinctParts(HostOnly):
             return cls(domain, part_of_answer, _ends_of_numbers(domain, distinct), no_codes)
         inside = np.zeros((len(distinct), domain.size), dtype=bool)
         for i, part in enumerate(distinct):
-            if part is not None:
-                inside[i] = domain.inside(part)
+            inside[i] = domain.inside(part)
         return cls(domain, part_of_answer, _ends_of_codes(domain, inside), inside)
 
     def __len__(self) -> int:
         return len(self.of)
-
-    @property
-    def is_silent(self) -> Mask:
-        """A mask of the distinct parts of which nothing is released; shape (n_distinct,)."""
-        return np.asarray(np.isnan(self.ends[0]) & (self.ends[2] == 0))
 
     def take(self, positions: Rows) -> DistinctParts:
         return replace(self, of=self.of[positions])
@@ -247,7 +241,7 @@ def _is_compared_by_number(domain: Domain) -> bool:
     return domain.is_numeric or domain.is_open
 
 
-def _ends_of_numbers(domain: Domain, parts: Sequence[Part | None]) -> Numbers:
+def _ends_of_numbers(domain: Domain, parts: Sequence[Part]) -> Numbers:
     """Return the ends of parts as numbers; see `DistinctParts.ends`."""
     values: list[Any] = []
     has_missing: list[bool] = []
@@ -257,9 +251,9 @@ def _ends_of_numbers(domain: Domain, parts: Sequence[Part | None]) -> Numbers:
             values += [nan if part.high is None else part.high]
             has_missing.append(part.missing)
         else:
-            value = next(iter(part)) if part else None
+            value = next(iter(part), None)
             values += [nan if value is None else value] * 2
-            has_missing.append(part is not None and value is None)
+            has_missing.append(value is None)
     codes, numbers = domain.encode_values(values)
     ends = _numbers_of(domain, codes, numbers).reshape(-1, 2)
     low = ends[:, 0]

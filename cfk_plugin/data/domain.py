@@ -5,7 +5,6 @@ digests.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
@@ -425,30 +424,6 @@ def token_of(text: str, *, is_bool: bool) -> int:
     whole = text.removesuffix(".0")
     text = whole if whole.lstrip("-").isdigit() else text
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
-
-
-def bin_of(domain: Domain, number: float) -> int | None:
-    edges = domain.attribute.bins
-    if edges is None or not edges[0] <= number <= edges[-1]:
-        return None
-    return min(bisect_right(edges, number), len(edges) - 1) - 1
-
-
-def bin_part(domain: Domain, number_of_bin: int) -> Interval:
-    """Return a declared bin as it is released; only the last one contains its upper end."""
-    edges = domain.attribute.bins or ()
-    return Interval(domain.natural(edges[number_of_bin]), domain.natural(edges[number_of_bin + 1]))
-
-
-def bin_codes(domain: Domain, number_of_bin: int) -> tuple[int, int]:
-    """Return the first code inside a declared bin, and the first one after it."""
-    edges = domain.attribute.bins or ()
-    first = np.searchsorted(domain.values, edges[number_of_bin], side="left")
-    if number_of_bin + 2 == len(edges):  # the last bin has its upper edge
-        after = np.searchsorted(domain.values, edges[number_of_bin + 1], side="right")
-    else:
-        after = np.searchsorted(domain.values, edges[number_of_bin + 1], side="left")
-    return int(first), int(after)
 
 
 def mix(codes: Codes) -> NDArray[np.uint64]:

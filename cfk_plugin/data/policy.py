@@ -18,11 +18,8 @@ from cfk_plugin.data.promises import PROMISES, promise_of
 from cfk_plugin.errors import PolicyError, did_you_mean, require
 
 T = TypeVar("T")
-GuaranteeName = Literal["lookup", "reciprocal", "catalogue"]
+GuaranteeName = Literal["lookup", "catalogue"]
 Objective = Literal["pureness", "ncp"]
-OnInfeasible = Literal["withhold", "raise"]
-PrivateForm = Literal["exact", "bins", "shared"]
-RareValues = Literal["release", "withhold"]
 SearchStart = Literal["query", "explainer", "independent explainer"]
 """Where the search for a catalogue's answer starts.
 
@@ -33,17 +30,10 @@ depends on a single row.
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {guarantee: promise.not_stopped for guarantee, promise in PROMISES.items()}
 )
-"""For each guarantee, the attacks that it does not stop, whatever else the policy says.
-
-`PrivacyPolicy.not_stopped` adds what the policy leaves open. See the threat model in the
-documentation.
+"""For each guarantee, the attacks that it does not stop; see the threat model in the documentation.
 """
 STEERING = "query steering"
 PRIVATE_LINKAGE = "private value linkage"
-MIN_LIFT = 1.5
-"""Values that are at most this many times as frequent in a region as in the population pass
-`PrivacyPolicy.alpha`.
-"""
 
 
 def promised(settings: Mapping[str, Any]) -> frozenset[str]:
@@ -90,22 +80,26 @@ class PrivacyPolicy:
     Parameters
     ----------
     k : int, least number of people whose quasi-identifiers fit a released region (at least 2)
-    guarantee : {"catalogue", "reciprocal", "lookup"}
-        "lookup": k people are in the region (the paper's definition); an adversary who reruns the
-        algorithm for each of them is often left with fewer people, at times with one. "reciprocal":
-        k people are mapped to the region, so that a rerun leaves k, of whom only one may have the
-        desired outcome; the explainer's own private values are released. "catalogue": in addition,
-        these people have the outcome, and private values are released only where the model is
-        consistent with k of them, so that k are left even if the model is asked about all people.
-        Explanations come from a fixed catalogue, near the counterfactual or the query, and are true
-        for the person who asks. This needs rows and a model at fit.
+    guarantee : {"catalogue", "lookup"}
+        "lookup": k people are in the region (the paper's definition), and the explainer's own
+        private values are released; an adversary who reruns the algorithm for each of these people
+        is often left with fewer, at times with one. "catalogue": explanations come from a fixed
+        list of regions and private values. k people with the desired outcome are mapped to a
+        region, and the model is consistent with k of them, so that k are left even if somebody
+        reruns the algorithm and asks the model about all people. An entry's private values, each
+        and all together, are held by at least k people of the population, or by none; numbers that
+        no person holds are points of a grid: multiples of 1, 2 or 5 times a power of ten. Answers
+        are moved nearer to the query: private values become the query's own, or come closer, and
+        numbers may be rounded away from it (`KAnonymizer`). They are true for the person who asks.
+        An explainer's own private values are kept only if its adapter declares that no answer
+        depends on a single row. This needs rows and a model at fit.
     objective : {"pureness", "ncp"}
         The quantity that is optimised: pureness, then NCP (the paper's order); or NCP, then
         pureness.
     min_pureness, max_ncp : float in [0, 1], optional
         Explanations that are less pure (if sampled, by the lower end of the interval) or lose more
-        information are withheld. Without a `min_pureness` the floor is 0.8 for a catalogue and 0.5
-        for "reciprocal"; "lookup" has none (`least_pureness`). 0 removes the floor.
+        information are withheld. Without a `min_pureness` the floor is 0.8 for a catalogue, and
+        "lookup" has none (`least_pureness`). 0 removes the floor.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
@@ -113,35 +107,6 @@ class PrivacyPolicy:
     near_native : "auto" or float in [0, 1]
         HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on
         the population.
-    on_infeasible : {"withhold", "raise"}
-        Put a `Withheld` entry in the result, or raise `InfeasibleError`.
-    private_values : {"shared", "exact", "bins"}, optional
-        "shared": a catalogue offers centers of crowds of at least k people. Each of its private
-        values, and all of an entry together, are held by at least k people of the population, or by
-        none. Numbers that no person holds are points of a grid: multiples of 1, 2 or 5 times a
-        power of ten. The private values of an answer are those of the catalogue, those of the
-        query, or values between them; numbers may be rounded away from the query's (`KAnonymizer`).
-        They are not compared with rows again, as this would disclose who is in the population. An
-        explainer's own private values are kept only if its adapter declares that no answer depends
-        on a single row. "exact": private values are released as they are, and those of a
-        catalogue's entry are one person's; an adversary who knows them can link the entry to the
-        person. "bins": like "exact", but numbers that have declared bins are released as their bin.
-        None: "shared" for a catalogue, "exact" for other guarantees; the policy then holds that
-        value.
-    rare_values : {"release", "withhold"}
-        Whether a value (or bin) of a private attribute is withheld when fewer than k people of the
-        population hold it.
-    alpha : float in [0, 1], optional
-        (alpha, k)-homogeneity: the largest share of the people in the region who may hold the
-        released value of a private attribute (a number: within 5 % of its range). A value that is
-        at most 1.5 times (`MIN_LIFT`) as frequent there as in the population discloses little about
-        the region, and passes. If a value fails, its bin is released if one is declared and passes;
-        otherwise the attribute is withheld. None: not checked.
-    move_towards_query : bool, optional
-        Whether answers from a catalogue are moved nearer to the query: private values become the
-        query's own, or come closer, while the outcome stays the same wherever the entry has it.
-        None: only if private values are released unchanged (without bins, `rare_values` and
-        `alpha`).
     margin : "auto" or float, at least 0 and below 1
         How sure the model must be of a catalogue's answers, so that they are still true after it is
         trained again. The probability of the desired outcome must be at least
@@ -174,11 +139,6 @@ class PrivacyPolicy:
     l: int | None = None  # noqa: E741 - its name in the literature
     t: float | None = None
     near_native: Literal["auto"] | float = "auto"
-    on_infeasible: OnInfeasible = "withhold"
-    private_values: PrivateForm | None = None
-    rare_values: RareValues = "release"
-    alpha: float | None = None
-    move_towards_query: bool | None = None
     margin: Literal["auto"] | float = "auto"
 
     def __post_init__(self) -> None:
@@ -186,25 +146,13 @@ class PrivacyPolicy:
         _check_whole_number("k", self.k, least=2)
         if self.l is not None:
             _check_whole_number("l", self.l, least=1)
-        if self.move_towards_query is not None and not isinstance(self.move_towards_query, bool):
-            raise PolicyError(
-                "move_towards_query must be one of None, True, False; got"
-                f" {self.move_towards_query!r}"
-            )
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            if name == "private_values" and value is None:
-                continue  # the guarantee decides, below
             if value not in choices:
                 raise PolicyError(
                     f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}"
                     f"{did_you_mean([value], choices)}"
                 )
-        if self.private_values is None:
-            may_share = promise_of(self.guarantee).may_share_private_values
-            default = "shared" if may_share else "exact"
-            object.__setattr__(self, "private_values", default)
-        self._check_guarantee()
         self._check_shares()
         self._check_margin()
 
@@ -228,7 +176,7 @@ class PrivacyPolicy:
         object.__setattr__(self, "margin", float(margin))
 
     def _check_shares(self) -> None:
-        for name in ("min_pureness", "max_ncp", "t", "alpha", "near_native"):
+        for name in ("min_pureness", "max_ncp", "t", "near_native"):
             value = getattr(self, name)
             if value is None or (name == "near_native" and value == "auto"):
                 continue
@@ -237,31 +185,14 @@ class PrivacyPolicy:
             # 1 and 1.0 are one policy, and have one hash.
             object.__setattr__(self, name, float(value))
 
-    def _check_guarantee(self) -> None:
-        may_share = promise_of(self.guarantee).may_share_private_values
-        if self.private_values == "shared" and not may_share:
-            raise PolicyError(
-                'private_values="shared" says what a catalogue offers, and needs'
-                ' guarantee="catalogue"; others release the counterfactual\'s own private values:'
-                ' choose "exact" or "bins"'
-            )
-        if self.move_towards_query and not self.moves_towards_query:
-            raise PolicyError(
-                'move_towards_query=True needs guarantee="catalogue", whose answers it moves,'
-                f" and private values that leave as they are, without {', '.join(_PLAIN)}"
-            )
-
     def with_guarantee(self, guarantee: GuaranteeName, **changes: Any) -> PrivacyPolicy:
         """Return the policy under a guarantee, with further changes.
 
-        If this is another guarantee, `margin` becomes its default, and so does `private_values`
-        unless it is "bins".
+        If this is another guarantee, `margin` becomes its default.
         """
         settings: dict[str, Any] = {"guarantee": guarantee, **changes}
         if guarantee != self.guarantee:
             settings.setdefault("margin", "auto")
-            if self.private_values != "bins":
-                settings.setdefault("private_values", None)
         return replace(self, **settings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -296,10 +227,7 @@ class PrivacyPolicy:
         Where the search for an answer starts at an explainer's counterfactual, `STEERING` is one
         more.
         """
-        attacks = promise_of(self.guarantee).not_stopped
-        if self.private_values == "shared":
-            return attacks
-        return (*attacks, PRIVATE_LINKAGE)
+        return promise_of(self.guarantee).not_stopped
 
     def not_stopped_from(self, start: SearchStart) -> tuple[str, ...]:
         """Return the attacks that the policy does not stop, by where the search starts."""
@@ -322,16 +250,6 @@ class PrivacyPolicy:
         )
 
     @cached_property
-    def moves_towards_query(self) -> bool:
-        """Whether answers from a catalogue are moved: `move_towards_query`, or what goes with the
-        rest.
-        """
-        if not promise_of(self.guarantee).may_move_towards_query:
-            return False
-        as_they_are = all(getattr(self, name) in plain for name, plain in _PLAIN.items())
-        return as_they_are and self.move_towards_query is not False
-
-    @cached_property
     def sha256(self) -> str:
         """SHA-256 of the settings as canonical JSON: the policy's identity in certificates and
         runs.
@@ -339,17 +257,11 @@ class PrivacyPolicy:
         return sha256_of(self.to_dict())
 
 
-# With these settings, private values leave unchanged.
-_PLAIN: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
-    {"private_values": ("exact", "shared"), "rare_values": ("release",), "alpha": (None,)}
-)
-
 _CHOICES = {
     name: get_args(kind)
     for name, kind in get_type_hints(PrivacyPolicy).items()
     if get_origin(kind) is Literal
 }
-_CHOICES["private_values"] = get_args(PrivateForm)
 
 
 def plain_settings(settings: Any) -> None:

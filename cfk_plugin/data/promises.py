@@ -74,13 +74,6 @@ class Promise:
     no training row.
     """
 
-    may_share_private_values: ClassVar[bool]
-    """Whether private values may be those of at least k people, or of no one.
-
-    Otherwise they are the exact values of one person or of the explainer's counterfactual, or their
-    bins.
-    """
-
     can_be_published: ClassVar[bool]
     """Whether everything that can ever be released is known beforehand, and can be published."""
 
@@ -99,9 +92,6 @@ class Promise:
     explanations does not tell.
     """
 
-    may_move_towards_query: ClassVar[bool]
-    """Whether the private values of an answer may be moved towards the query's."""
-
     names_own_values: ClassVar[bool]
     """Whether certificates name the private attributes whose values equal the query's."""
 
@@ -117,7 +107,13 @@ class LookupPromise(Promise):
         "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with"
         " fewer"
     )
-    not_stopped = ("inversion", "model filter", "query steering", "intersection")
+    not_stopped = (
+        "inversion",
+        "model filter",
+        "query steering",
+        "intersection",
+        "private value linkage",
+    )
     promised_counts = frozenset({"k"})
     counts_everyone_inside = True
     counts_only_eligible = False
@@ -125,44 +121,16 @@ class LookupPromise(Promise):
     may_claim_optimality = True
     default_least_pureness = 0.0  # a region at least holds for its own counterfactual
     releases_counterfactuals = True
-    may_share_private_values = False
     can_be_published = False
     promises_true_answers = False
     may_have_margin = False
     searches_for_answers = False
-    may_move_towards_query = False
-    names_own_values = False
-
-
-class ReciprocalPromise(Promise):
-    """At least k people are mapped to each region: somebody who reruns the protection finds k.
-
-    Of these only one may have the desired outcome, which asking the model tells.
-    """
-
-    statement = (
-        "At least {} are mapped to each region, even if somebody reruns the protection for"
-        " everybody"
-    )
-    not_stopped = ("model filter", "query steering", "intersection after a change")
-    promised_counts = frozenset({"k", "k_effective"})
-    counts_everyone_inside = False
-    counts_only_eligible = False
-    has_fixed_regions = True
-    may_claim_optimality = False
-    default_least_pureness = 0.5
-    releases_counterfactuals = True
-    may_share_private_values = False
-    can_be_published = False
-    promises_true_answers = False
-    may_have_margin = False
-    searches_for_answers = False
-    may_move_towards_query = False
     names_own_values = False
 
 
 class CataloguePromise(Promise):
-    """Also, the k people have the outcome, and would get it with the private values released.
+    """At least k people with the outcome are mapped to each region, and would get it with the
+    private values released.
 
     So k are left for somebody who reruns the protection and asks the model about everyone. Entries
     are made beforehand, and answers to queries are searched for among them.
@@ -179,17 +147,15 @@ class CataloguePromise(Promise):
     may_claim_optimality = False
     default_least_pureness = 0.8
     releases_counterfactuals = False
-    may_share_private_values = True
     can_be_published = True
     promises_true_answers = True
     may_have_margin = True
     searches_for_answers = True
-    may_move_towards_query = True
     names_own_values = True
 
 
 PROMISES: Mapping[str, type[Promise]] = MappingProxyType(
-    {"lookup": LookupPromise, "reciprocal": ReciprocalPromise, "catalogue": CataloguePromise}
+    {"lookup": LookupPromise, "catalogue": CataloguePromise}
 )
 """What a guarantee promises, by its name in policies and on certificates; the weakest first."""
 

@@ -73,8 +73,6 @@ class Answer:
     outcome : Outcome
     nodes : mapping of column to str
         Names of hierarchy nodes, which stand for the sets of their columns.
-    withheld : sequence of str
-        Columns that the answer does not disclose.
     unchanged : sequence of str
         Columns that are known to have the person's own value.
     pureness : float
@@ -89,7 +87,6 @@ class Answer:
     parts: Mapping[str, Part]
     outcome: Outcome
     nodes: Mapping[str, str]
-    withheld: Sequence[str] = ()
     unchanged: Sequence[str] = ()
     pureness: float = 1.0
     nobody_chooses: frozenset[str] = frozenset()
@@ -268,9 +265,6 @@ def _sentence(wording: Wording, name: str, outcome: str, **parts: str) -> str:
 def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:
     language = wording.language
     notes = []
-    if answer.withheld:
-        columns = language.join_names([wording.name(column) for column in answer.withheld])
-        notes.append(language.frame("answers", "withheld_columns", columns=columns))
     if answer.pureness < 1:
         # Rounded down: what is not quite always true must not be called 100 %.
         share = int(answer.pureness * 1000) / 10

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,6 @@ from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import OutcomeTest
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.predictions import AnyOutcome, Predictions, Requirement
-from cfk_plugin.data.region import Region
 from cfk_plugin.errors import HostOnly
 
 _TRIED = 256  # rows on which a model is tried
@@ -30,34 +29,6 @@ class KnownOutcomes(NamedTuple):
     which: Rows = np.empty(0, dtype=np.int64)  # shape (m,); the counterfactual of each
     cells: Codes = np.empty((0, 0), dtype=np.int32)  # shape (m, n_quasi_identifiers)
     predictions: Predictions = Predictions.joined([])
-
-    def restrict(self, is_kept: Mask) -> KnownOutcomes:
-        """Return what is known of some of the counterfactuals, which are renumbered from 0.
-
-        `is_kept` has the shape (n_counterfactuals,).
-        """
-        if is_kept.all():
-            return self
-        combinations = np.flatnonzero(is_kept[self.which])
-        new_number = np.cumsum(is_kept) - 1
-        return KnownOutcomes(
-            which=new_number[self.which[combinations]],
-            cells=self.cells[combinations],
-            predictions=self.predictions.part(combinations),
-        )
-
-
-class FixedRegions(Protocol):
-    """Groups of people whose regions do not depend on what is asked; see `Partition`."""
-
-    @property
-    def regions(self) -> Sequence[Region]:
-        """The region of each group."""
-
-    def group_of(
-        self, codes: Codes, numbers: NDArray[np.float64], eligibility: Rows, /
-    ) -> NDArray[np.int64]:
-        """Return the group whose region each counterfactual is released with; -1 for none."""
 
 
 class TrainingLabels(HostOnly):
@@ -111,84 +82,44 @@ class TrainingLabels(HostOnly):
         self,
         counterfactuals: EncodedTable,
         queries: EncodedTable | Labels | None,
-        groups: FixedRegions | None,
-        cells_of_region: Callable[[Region], Codes] | None,
-    ) -> tuple[Labels, Labels | None, KnownOutcomes]:
+    ) -> tuple[Labels, Labels | None]:
         """Ask for the labels of counterfactuals and, unless they are known, of queries.
 
-        This is one call of the model, if the tables have the same dtypes. For at most `FEW`
-        counterfactuals, the same call asks about the combinations that verification will need.
+        This is one call of the model, if the tables have the same dtypes.
 
         Parameters
         ----------
         counterfactuals : EncodedTable, n of them
         queries : EncodedTable, or array of labels, optional
             The queries, or their labels if these are known.
-        groups : FixedRegions, optional
-            From which the region of a counterfactual follows.
-        cells_of_region : callable, optional
-            Returns the codes that verification will ask about, shape (m, n_quasi_identifiers). It
-            is needed with `groups`.
 
         Returns
         -------
         labels : array, shape (n,)
         factual_labels : array, shape (n_queries,), or None
             The labels of the queries; None if no queries are given.
-        known_outcomes : KnownOutcomes
-            What the model said of combinations.
         """
         tables = [counterfactuals]
         if isinstance(queries, EncodedTable):
             tables.append(queries)
-        known_outcomes = KnownOutcomes()
         if 0 < len(counterfactuals) <= FEW:
-            combinations = self._combinations_to_verify(counterfactuals, groups, cells_of_region)
-            labels_of_table, known_outcomes = self._ask_few(tables, combinations)
+            labels_of_table = self._ask_few(tables)
         else:
             labels_of_table = self._ask_all(tables)
         if isinstance(queries, EncodedTable):
-            return labels_of_table[0], labels_of_table[1], known_outcomes
-        return labels_of_table[0], queries, known_outcomes
+            return labels_of_table[0], labels_of_table[1]
+        return labels_of_table[0], queries
 
-    def _combinations_to_verify(
-        self,
-        counterfactuals: EncodedTable,
-        groups: FixedRegions | None,
-        cells_of_region: Callable[[Region], Codes] | None,
-    ) -> KnownOutcomes:
-        """Return the combinations that verification will ask about, still without predictions."""
-        positions = [np.empty(0, dtype=np.int64)]
-        cells = [np.empty((0, len(self.population.sizes)), dtype=np.int32)]
-        if groups is not None and cells_of_region is not None:
-            the_only_class = np.zeros(len(counterfactuals), dtype=np.int64)
-            group = groups.group_of(counterfactuals.codes, counterfactuals.numbers, the_only_class)
-            for i in np.flatnonzero(group >= 0).tolist():
-                cells.append(cells_of_region(groups.regions[group[i]]))
-                positions.append(np.full(len(cells[-1]), i))
-        return KnownOutcomes(np.concatenate(positions), np.concatenate(cells))
-
-    def _ask_few(
-        self, tables: Sequence[EncodedTable], combinations: KnownOutcomes
-    ) -> tuple[list[Labels], KnownOutcomes]:
-        """Return the labels of each table and the outcomes of combinations, from one model call.
-
-        The combinations belong to rows of the first table.
-        """
+    def _ask_few(self, tables: Sequence[EncodedTable]) -> list[Labels]:
+        """Return the labels of each table, from one model call."""
         rows = tables[0]
         for table in tables[1:]:
             rows = rows.joined(table)
         codes, _ = rows.quasi_identifiers
         # The code ``domain.size`` stands for the row's own value.
         own_cells = np.where(codes < 0, self.population.sizes.astype(np.int32), codes)
-        row_of_cell = np.concatenate([np.arange(len(rows)), combinations.which])
-        cells = np.concatenate([own_cells, combinations.cells])
-        frame = rows_for_cells(self.population.encoder, rows, row_of_cell, cells)
-        sizes = [len(table) for table in tables]
-        sizes.append(len(combinations.which))
-        *table_predictions, cell_predictions = self.predictions(frame).divided(sizes)
-        labels_of_table = [predictions.labels for predictions in table_predictions]
-        return labels_of_table, combinations._replace(predictions=cell_predictions)
+        frame = rows_for_cells(self.population.encoder, rows, np.arange(len(rows)), own_cells)
+        return divided(self.predictions(frame).labels, [len(table) for table in tables])
 
     def _ask_all(self, tables: Sequence[EncodedTable]) -> list[Labels]:
         """Return the labels of each table, in one call if all have the same dtypes."""
@@ -300,8 +231,7 @@ class CombinationOutcomes(HostOnly):
         which : array of int, shape (n,)
             The counterfactual of each combination.
         cells : array of codes, shape (n, n_quasi_identifiers)
-            The code ``domain.size`` is the counterfactual's own value. Without `reuse` there may be
-            codes of private attributes too.
+            The code ``domain.size`` is the counterfactual's own value.
         reuse : bool
             Whether answers are remembered.
 

@@ -190,12 +190,6 @@ class Language:
             return changes[0]
         return self.frame("changes", "last", first="; ".join(changes[:-1]), last=changes[-1])
 
-    def join_names(self, names: Sequence[str]) -> str:
-        """List names of columns."""
-        if len(names) == 1:
-            return names[0]
-        return self.frame("changes", "names", first=", ".join(names[:-1]), last=names[-1])
-
     def alternatives(self, items: Sequence[str]) -> str:
         """List with "or"; of a long list, the first ones and how many more there are."""
         if len(items) == 1:

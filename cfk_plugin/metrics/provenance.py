@@ -99,7 +99,6 @@ def environment_of(
     *,
     plugins: Mapping[str, str] | None = None,
     seed: int | None = None,
-    reference: bool = False,
     model: object = None,
 ) -> dict[str, Any]:
     """Return versions and settings; of the model only the name is given."""
@@ -108,7 +107,6 @@ def environment_of(
         "packages": dict(_versions()),
         "plugins": [f"{name} {release}" for name, release in (plugins or {}).items()],
         "seed": None if seed is None else int(seed),
-        "reference_population": reference,
         "model": None if model is None else _name_of(model),
     }
 

@@ -254,27 +254,6 @@ def prosecutor_risk(class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
     return Risk(float(risks.max()), float(risks.mean()), float((risks > threshold).mean()))
 
 
-def journalist_risk(reference_class_sizes: Iterable[int], threshold: float = 0.2) -> Risk:
-    """Return the risk from an attacker who does not know whether the target is in the training
-    data.
-
-    risk(r) = 1 / |E_P(r)| in a declared population P; unknown without one, but at most the
-    prosecutor risk.
-
-    Parameters
-    ----------
-    reference_class_sizes : iterable of int
-        People of a population that contains the training data, per region.
-    threshold : float
-        As of `prosecutor_risk`.
-
-    Returns
-    -------
-    Risk
-    """
-    return prosecutor_risk(reference_class_sizes, threshold)
-
-
 def marketer_risk(class_sizes: Iterable[int]) -> float:
     """Return the expected share of releases that an attacker links correctly.
 

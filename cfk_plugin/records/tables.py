@@ -71,7 +71,6 @@ RECOUNT_COLUMNS: Mapping[str, Kind] = {
     "l": "numbers",
     "t": "numbers",
     "disclosure": "numbers",
-    "journalist_risk": "numbers",
     "majority": "flags",
     "finding": "text",
     "refused_k": "numbers",

@@ -20,10 +20,9 @@ from cfk_plugin.data.domain import Codes, Rows
 from cfk_plugin.data.encoded_table import EncodedTable
 from cfk_plugin.data.outcome import OutcomeTest
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Part, part_contains, part_of
+from cfk_plugin.data.region import Part, Region, part_contains, part_of
 from cfk_plugin.errors import HostOnly
-from cfk_plugin.metrics.uniqueness import PrivateRelease
-from cfk_plugin.release.verdicts import Certified, Verdict, refused, released_values
+from cfk_plugin.release.verdicts import Certified, Verdict, refused
 
 _MOST_CODES = 1 << 22  # codes that a chunk of queries holds at once, per attribute
 
@@ -61,14 +60,12 @@ class Actionability(HostOnly):
     def __init__(
         self,
         population: Population,
-        private_release: PrivateRelease,
         *,
         cell_budget: int,
         samples: int,
         seed: int,
     ) -> None:
         self._population = population
-        self._private_release = private_release
         self._cell_budget = cell_budget
         self._samples = samples
         self._seed = seed
@@ -119,7 +116,7 @@ class Actionability(HostOnly):
         """Withhold regions that ask for more changes than the constraints permit.
 
         A feature changes if what the explanation says of it does not hold the query's own value.
-        These are the features that a sentence lists. A feature that is withheld does not count.
+        These are the features that a sentence lists.
         """
         checked: list[Verdict] = list(verdicts)
         if constraints.max_changes is None:
@@ -145,7 +142,7 @@ class Actionability(HostOnly):
         distinct_parts = {}
         for name, domain in self._population.domains.items():
             if name in restricted:
-                parts = [explanation.get(name) for explanation in explanations]
+                parts = [explanation[name] for explanation in explanations]
                 distinct_parts[name] = DistinctParts.build(domain, parts)
         positions = np.array([*certified], dtype=np.int64)
         return CertifiedAnswers(
@@ -179,26 +176,18 @@ class Actionability(HostOnly):
     def _permitted_rows(self, answers: CertifiedAnswers) -> tuple[pd.DataFrame, Rows]:
         """Return the permitted combinations of all regions as rows, and the answer of each row.
 
-        A combination has one value per quasi-identifier. If any of the explanations withholds or
-        bins private values, it also has one value per private attribute, among those that the
-        explanation leaves possible. All other features have the counterfactual's value.
+        A combination has one value per quasi-identifier. All other features have the
+        counterfactual's value.
 
         A permitted value that lies nearest to the query may be a number that no training row has.
         Such a number has no code; the rows take it from the columns that `narrowed` returns.
         """
         population = self._population
-        recounts = [verdict.recount for verdict in answers.verdicts]
-        has_generalized_values = any(recount.binned or recount.withheld for recount in recounts)
-        varying = {
-            name: parts
-            for name, parts in answers.parts.items()
-            if name in population.schema.quasi_identifiers
-            or (has_generalized_values and population.domains[name].is_numeric)
-        }
+        varying = {name: answers.parts[name] for name in population.schema.quasi_identifiers}
         nearest_permitted, keep_permitted = answers.constraints.narrowed(varying)
         combinations = []
         for i in range(len(answers.verdicts)):
-            axes = self._axes(answers, i, has_private_axes=has_generalized_values)
+            axes = self._axes(answers.verdicts[i].region)
             for name, keep in keep_permitted.items():
                 axes[name] = keep(i, axes[name])
             grid = Grid(tuple(axes.values()))
@@ -212,30 +201,17 @@ class Actionability(HostOnly):
         )
         return rows, answer_of_row
 
-    def _axes(
-        self, answers: CertifiedAnswers, i: int, *, has_private_axes: bool
-    ) -> dict[str, Codes]:
-        """Return, by attribute, the codes that the explanation of an answer leaves possible."""
-        schema = self._population.schema
-        verdict = answers.verdicts[i]
-        no_new_values = [0] * len(schema.quasi_identifiers)  # any code other than `UNKNOWN`
-        grid = Grid.of(verdict.region, self._population, no_new_values)
-        axes = dict(zip(schema.quasi_identifiers, grid.codes, strict=True))
-        if not has_private_axes:
-            return axes
-        private_axes = self._private_release.axes(
-            answers.encoded.codes[i],
-            answers.encoded.numbers[i],
-            verdict.recount.binned,
-            verdict.recount.withheld,
-        )
-        axes.update(zip(schema.private, private_axes, strict=True))
-        return axes
+    def _axes(self, region: Region) -> dict[str, Codes]:
+        """Return, by quasi-identifier, the codes inside a region."""
+        quasi_identifiers = self._population.schema.quasi_identifiers
+        no_new_values = [0] * len(quasi_identifiers)  # any code other than `UNKNOWN`
+        grid = Grid.of(region, self._population, no_new_values)
+        return dict(zip(quasi_identifiers, grid.codes, strict=True))
 
 
 def _parts_of(verdict: Certified, encoded: EncodedTable, row: int) -> dict[str, Part]:
     """Return what an explanation says of each attribute, released private values included."""
     parts = dict(verdict.region)
-    for name, value in released_values(verdict.recount, encoded, row).items():
+    for name, value in encoded.private[row].items():
         parts[name] = part_of(value)
     return parts

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from cfk_plugin.data.display import advance, card, doing, facts, heard
 from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.data.margin import checked_later, requirement_of
 from cfk_plugin.data.model import LabelModel, thresholded
-from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
+from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart, policy_or
 from cfk_plugin.data.population import Population, check_population
@@ -29,13 +29,10 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import (
     HostOnly,
-    InfeasibleError,
     InputError,
     NotFittedError,
     PersonalColumnWarning,
     PolicyError,
-    counted,
-    did_you_mean,
     is_refitting,
     warn,
 )
@@ -44,14 +41,13 @@ from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
-from cfk_plugin.protection.partition.microaggregation import Effort
 from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
-from cfk_plugin.release.fit_checks import check, check_sealable
+from cfk_plugin.release.fit_checks import check
 from cfk_plugin.release.guarantee_choice import make_guarantee
 from cfk_plugin.release.pipeline import Pipeline
-from cfk_plugin.release.protector_choice import AUTO, check_rerun
+from cfk_plugin.release.protector_choice import AUTO
 from cfk_plugin.release.publication import publish
 from cfk_plugin.release.results import (
     Explanation,
@@ -79,18 +75,6 @@ class KAnonymizer(HostOnly):
         settings.
     plugins : sequence
         Plugin objects or modules for this run, beside those found by entry points.
-    reference : Population, optional
-        Larger population for the journalist risk.
-    measure_k_effective : bool
-        For a lookup guarantee: rerun the protection for everybody in a region and certify
-        ``k_effective``, at about k times the cost. Other guarantees always do. Not available for
-        protectors that draw random numbers, nor with l or t.
-    effort : {"balanced", "fast", "thorough"}
-        How long `fit` searches for groups that lose little, where the guarantee has groups; k holds
-        in any case. Compared with "balanced", "fast" takes a third of the time for 6 % more loss,
-        "thorough" six times as long for 2 to 3 % less. With "thorough", a catalogue's answers are
-        also moved in two orders, the largest difference first and the smallest first, and the
-        nearer result is taken.
     change_cost : float
         What each private attribute that an answer asks to change adds to the distance by which a
         catalogue's answers are chosen, where 1 is the whole range of a number. A quasi-identifier
@@ -100,8 +84,7 @@ class KAnonymizer(HostOnly):
         Whether the numbers that a catalogue's answers ask to change are rounded, away from the
         person's own, to multiples of five in the third significant digit: "an income of 1,250
         instead of 980" rather than 1,234. A rounded number leaves only if the outcome holds
-        wherever the exact one's would have to. Answers that are not moved towards the query
-        (`PrivacyPolicy.move_towards_query`) are not rounded.
+        wherever the exact one's would have to.
     seed : int
         For protectors and samples that draw random numbers.
 
@@ -124,9 +107,6 @@ class KAnonymizer(HostOnly):
         policy: PrivacyPolicy | None = None,
         method: str | Protector = AUTO,
         plugins: Sequence[object] = (),
-        reference: Population | None = None,
-        measure_k_effective: bool = False,
-        effort: Effort = "balanced",
         change_cost: float = 0.1,
         rounding: bool = True,
         seed: int = 0,
@@ -134,9 +114,6 @@ class KAnonymizer(HostOnly):
         self.policy = policy
         self.method = method
         self.plugins = plugins
-        self.reference = reference
-        self.measure_k_effective = measure_k_effective
-        self.effort = effort
         self.change_cost = change_cost
         self.rounding = rounding
         self.seed = seed
@@ -147,9 +124,6 @@ class KAnonymizer(HostOnly):
             policy=self.policy,
             method=self.method,
             plugins=self.plugins,
-            reference=self.reference,
-            measure_k_effective=self.measure_k_effective,
-            effort=self.effort,
             change_cost=self.change_cost,
             rounding=self.rounding,
             seed=self.seed,
@@ -206,26 +180,15 @@ class KAnonymizer(HostOnly):
         """
         check_population(population)
         self.policy_ = policy_or(self.policy, population.policy)
-        self._check_companions()
         check(self.policy_, self.method, population)
         self._check_settings()
         models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
         with doing("asking the model about the training rows"):
             return self._learn(population, thresholded(model, threshold), desired, models_later)
 
-    def _check_companions(self) -> None:
-        """Refuse a reference that is no population."""
-        if self.reference is not None:
-            check_population(self.reference, "reference")
-
     def _check_settings(self) -> None:
-        """Refuse a seed, an effort or a way of searching that is none."""
+        """Refuse a seed or a way of searching that is none."""
         whole_number("seed", self.seed, 0)
-        if self.effort not in get_args(Effort):
-            raise InputError(
-                f"effort must be one of {', '.join(get_args(Effort))}; got {self.effort!r}"
-                f"{did_you_mean([self.effort], get_args(Effort))}"
-            )
         _check_search(self.change_cost, self.rounding)
 
     def _learn(
@@ -245,13 +208,10 @@ class KAnonymizer(HostOnly):
         self._check_outcomes(rows)
         self.later_ = [self._labelled(later_model) for later_model in later]
         rows.requirement = requirement_of(self.policy_, self.goal_, rows, self.later_)
-        self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows, self.effort)
+        self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows)
         protector, self.method_ = self.guarantee_.choose_protector(
             self.method, self.manager_.protectors
         )
-        measures_k_effective = self.measure_k_effective and self.guarantee_.reruns_for_k_effective
-        if measures_k_effective:
-            check_rerun(protector, self.policy_)
         self.explainer_sample_: dict[str, int] | None = None  # see `protect`
         self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
         self.pipeline_ = Pipeline(
@@ -265,9 +225,8 @@ class KAnonymizer(HostOnly):
             method=self.method_,
             plugins=self.manager_,
             detector=self.detector_,
-            verifier=self.guarantee_.verifier(reference=self.reference, seed=self.seed),
+            verifier=self.guarantee_.verifier(seed=self.seed),
             search=self._search_options(),
-            measures_k_effective=measures_k_effective,
             seed=self.seed,
         )
         self._personal_columns = self._columns_to_warn_of()
@@ -290,11 +249,7 @@ class KAnonymizer(HostOnly):
 
     def _search_options(self) -> SearchOptions:
         """Return how a catalogue's answers are chosen."""
-        return SearchOptions(
-            change_cost=float(self.change_cost),
-            rounding=self.rounding,
-            both_orders=self.effort == "thorough",
-        )
+        return SearchOptions(change_cost=float(self.change_cost), rounding=self.rounding)
 
     def _note_provenance(self, model: Any) -> None:
         """Note what every result states of its origin: facts of the data, versions, settings."""
@@ -304,7 +259,6 @@ class KAnonymizer(HostOnly):
         self._environment = environment_of(
             plugins=versions,
             seed=self.seed,
-            reference=self.reference is not None,
             model=model,
         )
         self._provenance = {
@@ -354,8 +308,6 @@ class KAnonymizer(HostOnly):
         InputError
             If the table lacks features, has duplicate columns or no rows, or there are no factuals
             and the schema, or `max_changes`, says what cannot change.
-        InfeasibleError
-            If the policy says ``on_infeasible="raise"`` and an entry had to be withheld.
         """
         self._check_rows("transform()")
         start_time = time.perf_counter()
@@ -406,8 +358,8 @@ class KAnonymizer(HostOnly):
         True: at the point of the answer's region nearest to the query, with the answer's private
         values, the model gives the desired outcome. Needs ``guarantee="catalogue"``. An answer
         depends on the query, the catalogue's entries and the model alone: whoever keeps asking
-        learns the catalogue and, where answers are moved (`PrivacyPolicy.move_towards_query`),
-        where the model's outcome changes.
+        learns the catalogue and, as answers are moved towards the query, where the model's outcome
+        changes.
 
         Parameters
         ----------
@@ -446,7 +398,7 @@ class KAnonymizer(HostOnly):
         ------
         PolicyError
             If the guarantee has no catalogue.
-        InputError, InfeasibleError
+        InputError
             As `transform`; also if a constraint does not name a feature, is empty, or is outside of
             what is declared, or `max_changes` is no whole number from 1 on.
         """
@@ -468,10 +420,8 @@ class KAnonymizer(HostOnly):
     def published(self) -> Explanations:
         """Return the whole catalogue, entry by entry, in the form in which it can be published.
 
-        All answers are made of it and the model. With the default ``private_values="shared"`` the
-        private values of an entry belong to at least k people or to no one; with "exact" they are
-        one person's. It does not hide who may be in the table. Private values that the policy
-        withholds are withheld here too; entries that are then the same become one, and the order
+        All answers are made of it and the model. The private values of an entry belong to at least
+        k people or to no one. It does not hide who may be in the table. The order of entries
         follows from what they say.
 
         Each fit is a release of its own: if an earlier catalogue of the same people was published,
@@ -525,14 +475,10 @@ class KAnonymizer(HostOnly):
 
         Raises
         ------
-        PolicyError
-            If the guarantee has no catalogue, or the policy judges private values, which needs
-            rows.
         BundleError
             If the file cannot be written.
         """
         self._check_fitted()
-        check_sealable(self.policy_)
         facts: dict[str, Any] = {"policy": self.policy_.to_dict()}
         if settings is not None:
             facts["settings"] = dict(settings)
@@ -629,8 +575,6 @@ class KAnonymizer(HostOnly):
         )
         if record is not None and not record(result):
             result = result.without_record()
-        if self.policy_.on_infeasible == "raise":
-            _refuse_withheld(result)
         self._warn_of_personal_columns(entries, call)
         if "cfk_released" in self.manager_.hooks:
             for explanation in result:
@@ -724,17 +668,6 @@ def _showing_progress(step: str, progress: Progress | None) -> Iterator[Progress
         return
     with heard(progress) as shown_progress:
         yield shown_progress
-
-
-def _refuse_withheld(result: Explanations) -> None:
-    """Raise an error if an explanation is withheld, except that there is nothing to explain."""
-    withheld = [entry for entry in result.withheld if entry.reason != ALREADY_DESIRED]
-    if not withheld:
-        return
-    reasons = ", ".join(sorted({entry.reason for entry in withheld}))
-    share = f"{len(withheld)} of {counted(len(result), 'explanation')}"
-    verb = "is" if len(withheld) == 1 else "are"
-    raise InfeasibleError(f"{share} {verb} withheld: {reasons}")
 
 
 def _what_nobody_can_change(columns: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from cfk_plugin.data.domain import Rows
 from cfk_plugin.data.encoded_table import EncodedTable, valid_rows
 from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
 from cfk_plugin.data.policy import SearchStart
-from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes
+from cfk_plugin.data.training_labels import CombinationOutcomes
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.protection.answers.request import ExplainerStart, SearchOptions
@@ -101,7 +101,6 @@ class DesiredCounterfactuals(HostOnly):
     position: Rows  # shape (m,); in the call
     labels: Labels  # shape (m,); the model's, of the counterfactuals
     factual_labels: Labels | None  # shape (m,); where they decide which outcome is desired
-    known_outcomes: KnownOutcomes  # what the model said beyond these labels
     already_desired: Rows  # positions in the call of rows whose query has the outcome already
 
     def __len__(self) -> int:

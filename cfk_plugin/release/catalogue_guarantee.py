@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,12 +23,15 @@ from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sealing import BundleContent, SealedRegion
-from cfk_plugin.data.training_labels import CombinationOutcomes, KnownOutcomes, TrainingLabels
-from cfk_plugin.errors import ExactValuesWarning, HostOnly
+from cfk_plugin.data.sentences import Presentation
+from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
+from cfk_plugin.errors import HostOnly
+from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection.answers.request import CatalogueRequest, ExplainerStart
 from cfk_plugin.protection.answers.search import CatalogueAnswers, find_answers, nearest
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import PEOPLE, catalogue_to_arrays
+from cfk_plugin.protection.partition.partition import GroupProtector, Partition
 from cfk_plugin.release.call import (
     Call,
     Candidates,
@@ -37,16 +41,9 @@ from cfk_plugin.release.call import (
     rows_of,
     start_of,
 )
-from cfk_plugin.release.guarantee import ReciprocalGuarantee, SealedContent
+from cfk_plugin.release.guarantee import Guarantee, RegisteredProtectors, SealedContent
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
 from cfk_plugin.release.verdicts import Certified, Verdict
-from cfk_plugin.release.verification import Verifier
-
-_EXACT = (
-    'private_values="exact" gives each entry of the catalogue the private values of one person;'
-    " somebody who knows them can tell whose they are, and who is in the table."
-    ' private_values="shared", the default, gives entries values of at least k people or of no one'
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -60,14 +57,16 @@ class FoundAnswers(HostOnly):
     already_desired: Rows  # positions in the call of rows whose query has the outcome already
 
 
-class CatalogueGuarantee(ReciprocalGuarantee):
-    """Only people with the desired outcome form groups, and answers are entries of a catalogue.
+class CatalogueGuarantee(Guarantee):
+    """People with the desired outcome form groups, and answers are entries of a catalogue.
 
-    The model is consistent with k people of a group for all private values that are released with
-    its region, so that somebody who asks it about everyone is left with k of them.
+    Every such person belongs to a group that is fixed beforehand, and is released with its region.
+    So somebody who reruns the protection for everyone is left with the whole group. The model is
+    consistent with k people of a group for all private values that are released with its region,
+    so that somebody who asks it about everyone is left with k of them.
     """
 
-    method = "catalogue"
+    method: ClassVar[str] = "catalogue"  # name of the protector, on certificates
 
     def __init__(
         self,
@@ -76,8 +75,13 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         eligibility: EligibilityClasses,
         catalogue: Catalogue,
     ) -> None:
-        super().__init__(policy, rows, eligibility, catalogue.partition)
+        super().__init__(policy, rows, eligibility)
         self._catalogue = catalogue
+
+    @property
+    def partition(self) -> Partition:
+        """The groups, with their regions."""
+        return self._catalogue.partition
 
     @property
     def catalogue(self) -> Catalogue:
@@ -87,6 +91,18 @@ class CatalogueGuarantee(ReciprocalGuarantee):
     def require_catalogue(self, caller: str) -> Catalogue:  # noqa: ARG002
         """Return the catalogue."""
         return self.catalogue
+
+    def members(self, region: Region) -> Rows:
+        """Return the training rows of the groups that have a region."""
+        return self.partition.rows_mapped_to(region)
+
+    def choose_protector(
+        self,
+        method: str | Protector,  # noqa: ARG002
+        registered: RegisteredProtectors,  # noqa: ARG002
+    ) -> tuple[Protector, str]:
+        """Return the protector that looks up the group of a counterfactual."""
+        return GroupProtector(self.partition, self.method), self.method
 
     # --- what may be released for a call ----------------------------------------------------------
 
@@ -119,7 +135,7 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             ),
         )
 
-    def candidates(self, call: Call, verifier: Verifier) -> Selection:  # noqa: ARG002
+    def candidates(self, call: Call) -> Selection:
         """Return the answers that are found from counterfactuals."""
         position = call.valid_rows()
         constraints = call.constraints_of(position)
@@ -191,7 +207,6 @@ class CatalogueGuarantee(ReciprocalGuarantee):
                 position=position[is_answered],
                 labels=labels[is_answered],
                 factual_labels=None,
-                known_outcomes=KnownOutcomes(),
                 already_desired=already_desired,
             )
             return self._found_from(call, desired)
@@ -210,9 +225,8 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         """Return the counterfactuals at some positions, with the groups that they belong to."""
         points = call.points.take(position)
         groups = self.partition.group_of(points.codes, points.numbers, self.eligibility.of(labels))
-        # Values of single people must not be released where the catalogue's are shared.
-        may_keep_own_values = call.depends_on_no_row or not self.catalogue.is_shared
-        return ExplainerStart(points, groups, may_keep_own_values)
+        # Values of single people must not be released.
+        return ExplainerStart(points, groups, may_keep_own_values=call.depends_on_no_row)
 
     def _search(
         self,
@@ -234,7 +248,6 @@ class CatalogueGuarantee(ReciprocalGuarantee):
             constraints=constraints,
             open_to=is_open,
             person_of_query=call.query[position],
-            move_towards_query=self.policy.moves_towards_query,
             options=call.search,
             explainer_start=explainer_start,
             asks_start_labels=asks_start,
@@ -318,10 +331,20 @@ class CatalogueGuarantee(ReciprocalGuarantee):
     # --- regions and several releases -------------------------------------------------------------
 
     def groups_of(self, candidates: Candidates) -> Rows | None:
-        """Return the group of the entry of each candidate."""
+        """Return the group of the entry of each candidate, or of its quasi-identifiers; -1 for
+        none.
+        """
         if candidates.origin is None:
-            return super().groups_of(candidates)
+            points = candidates.points
+            return self.partition.group_of(points.codes, points.numbers, candidates.eligibility)
         return self.catalogue.group[candidates.origin.entries]
+
+    def is_admissible(self, region: Region, group: int) -> bool:
+        """Return True for the region of the candidate's own group.
+
+        A person who gets the region of another group would stand out.
+        """
+        return group >= 0 and region == self.partition.regions[group]
 
     def combine(self, explanations: Sequence[Explanation], query: Rows) -> list[Explanation]:
         """Withhold a second region with the private values of an earlier answer to the same query.
@@ -365,22 +388,22 @@ class CatalogueGuarantee(ReciprocalGuarantee):
         """Return where the search for answers started."""
         return {"start": start}
 
+    @property
+    def presentation(self) -> Presentation:
+        """What sentences and pictures need, with the regions of all groups to compare with."""
+        return self.partition.presentation
+
     def facts_for_card(self) -> dict[str, str]:
         """Return how many groups and entries there are."""
-        facts = super().facts_for_card()
-        return {**facts, "answers in the catalogue": f"{len(self.catalogue):,}"}
+        return {
+            "groups of people": f"{len(self.partition.regions):,}",
+            "answers in the catalogue": f"{len(self.catalogue):,}",
+        }
 
     def sealed_content(self) -> SealedContent:
         """Return regions and entries, without rows and without the classes of the population."""
         arrays, outcomes, entries = catalogue_to_arrays(self.catalogue)
         return SealedContent(facts=outcomes, arrays=arrays, entries=entries)
-
-    @classmethod
-    def warning(cls, policy: PrivacyPolicy) -> tuple[str, type[Warning]] | None:
-        """Return what exact private values of entries disclose."""
-        if policy.private_values == "exact":
-            return _EXACT, ExactValuesWarning
-        return None
 
 
 class SealedCatalogueGuarantee(CatalogueGuarantee):
@@ -463,8 +486,7 @@ def noted_verdicts(
     """Note on each certificate what is true of a catalogue's answer, and not of its region alone.
 
     These are the attacks that are not stopped, the private values that were moved, and those that
-    equal the query's. The masks have the shape (m, n_private). An attribute whose value is withheld
-    or shown as its bin is not named as unchanged: the answer does not tell whether it is.
+    equal the query's. The masks have the shape (m, n_private).
     """
     noted: list[Verdict] = []
     # Queries that share a verdict and these facts share the noted one too.
@@ -475,11 +497,9 @@ def noted_verdicts(
             continue
         key = (id(verdict), moved.tobytes(), unchanged.tobytes())
         if key not in noted_by_key:
-            hidden = {*verdict.recount.binned, *verdict.recount.withheld}
-            equal = compress(private, unchanged.tolist())
             recount = verdict.recount.with_counts(
                 moved=tuple(compress(private, moved.tolist())),
-                unchanged=tuple(name for name in equal if name not in hidden),
+                unchanged=tuple(compress(private, unchanged.tolist())),
             )
             certificate = replace(verdict.certificate, not_stopped=not_stopped)
             noted_by_key[key] = Certified(verdict.region, certificate, recount)

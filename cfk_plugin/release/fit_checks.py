@@ -10,8 +10,8 @@ from cfk_plugin.errors import PolicyError
 from cfk_plugin.release.guarantee_choice import KINDS
 from cfk_plugin.release.protector_choice import AUTO
 
-# settings that may differ from those of a sealed policy: neither weakens what was sealed
-_MAY_CHANGE = ("near_native", "on_infeasible")
+# settings that may differ from those of a sealed policy: it weakens nothing that was sealed
+_MAY_CHANGE = ("near_native",)
 
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
@@ -52,16 +52,3 @@ def _check_sealed(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
     )
     if changed:
         raise PolicyError(f"the sealed catalogue fixes {', '.join(changed)}")
-
-
-def check_sealable(policy: PrivacyPolicy) -> None:
-    """Refuse to seal a policy that needs people's private values."""
-    is_judged_by_values = (
-        policy.private_values == "bins"
-        or policy.rare_values != "release"
-        or policy.alpha is not None
-    )
-    if is_judged_by_values:
-        raise PolicyError(
-            "a bundle has no private values of people: it cannot hold bins, rare values or alpha"
-        )

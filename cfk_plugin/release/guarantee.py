@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import Codes, Domain, Rows
+from cfk_plugin.data.domain import Domain, Rows
 from cfk_plugin.data.eligibility import EligibilityClasses
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
@@ -33,10 +33,7 @@ from cfk_plugin.errors import (
     PolicyError,
 )
 from cfk_plugin.hookspecs import Protector
-from cfk_plugin.protection.partition.partition import (
-    Partition,
-    ReciprocalProtector,
-)
+from cfk_plugin.protection.partition.partition import Partition
 from cfk_plugin.release.call import Call, Candidates, DesiredCounterfactuals, Selection, rows_of
 from cfk_plugin.release.protector_choice import choose_protector
 from cfk_plugin.release.results import Explanation
@@ -52,8 +49,7 @@ RegisteredProtectors = Callable[[], Mapping[str, Callable[[], Protector]]]
 _NO_CATALOGUE = '{} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
 _WEAK = (
     "a lookup guarantee counts the people in a region; somebody who reruns the algorithm, or asks"
-    ' the model, may be left with fewer. guarantee="reciprocal" holds against rerunning,'
-    ' "catalogue" against both'
+    ' the model, may be left with fewer. guarantee="catalogue" holds against both'
 )
 
 
@@ -80,15 +76,12 @@ class Guarantee(HostOnly, ABC):
     asks_for_more_people : bool
         Whether a region is proposed again, for twice as many people, where those inside are too
         similar in their sensitive attributes.
-    reruns_for_k_effective : bool
-        Whether only a rerun of the protection tells how many people are mapped to a region.
     knows_group_of_counterfactuals : bool
         Whether a search may start at an explainer's counterfactual.
     """
 
     may_choose_method: ClassVar[bool] = False
     asks_for_more_people: ClassVar[bool] = False
-    reruns_for_k_effective: ClassVar[bool] = False
     knows_group_of_counterfactuals: ClassVar[bool] = True
 
     def __init__(
@@ -109,12 +102,11 @@ class Guarantee(HostOnly, ABC):
     def members(self, region: Region) -> Rows:
         """Return the training rows that are released with a region, whatever is asked."""
 
-    def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
+    def verifier(self, *, seed: int) -> Verifier:
         """Return a verifier that counts the `members` of a region, or knows what was sealed."""
         return Verifier(
             self.population,
             self.policy,
-            reference=reference,
             mapped_rows=self.members,
             sealed=self.sealed_regions,
             requirement=self.rows.requirement,
@@ -135,32 +127,22 @@ class Guarantee(HostOnly, ABC):
         """
         return is_limited
 
-    def candidates(self, call: Call, verifier: Verifier) -> Selection:
-        """Return what may be released for counterfactuals, and the reasons where nothing may.
-
-        `verifier` knows what the model will be asked about a region, so that it can be asked
-        earlier.
-        """
+    def candidates(self, call: Call) -> Selection:
+        """Return what may be released for counterfactuals, and the reasons where nothing may."""
         return self._themselves(call, self._desired_counterfactuals(call))
 
     def answers(self, call: Call) -> Selection:
         """Return what may be released for queries without any counterfactual."""
         raise PolicyError(_NO_CATALOGUE.format("explain()"))
 
-    def _desired_counterfactuals(
-        self,
-        call: Call,
-        partition: Partition | None = None,
-        foreseen: Callable[[Region], Codes] | None = None,
-    ) -> DesiredCounterfactuals:
+    def _desired_counterfactuals(self, call: Call) -> DesiredCounterfactuals:
         """Ask for the labels of valid counterfactuals, and leave out those that are not desired.
 
-        Labels of factuals that are not known are asked for in the same model call, as are, with a
-        partition, the combinations `foreseen` of the region of each counterfactual's group.
+        Labels of factuals that are not known are asked for in the same model call.
         """
         position = call.valid_rows()
-        labels, factual_labels, known_outcomes = self.rows.outcomes(
-            call.points.take(position), call.factuals_to_label(position), partition, foreseen
+        labels, factual_labels = self.rows.outcomes(
+            call.points.take(position), call.factuals_to_label(position)
         )
         has_outcome = np.zeros(len(call), dtype=bool)
         if call.known_already_desired is not None:
@@ -176,7 +158,6 @@ class Guarantee(HostOnly, ABC):
             position=position[is_answered],
             labels=labels[is_answered],
             factual_labels=rows_of(factual_labels, is_answered),
-            known_outcomes=known_outcomes.restrict(is_answered),
             already_desired=np.flatnonzero(has_outcome),
         )
 
@@ -191,7 +172,6 @@ class Guarantee(HostOnly, ABC):
             self.rows,
             points,
             desired_at=points.quasi_identifiers[0],
-            known_outcomes=desired.known_outcomes,
         )
         candidates = Candidates(
             position=desired.position,
@@ -291,18 +271,16 @@ class LookupGuarantee(Guarantee):
 
     may_choose_method = True
     asks_for_more_people = True
-    reruns_for_k_effective = True
 
     def members(self, region: Region) -> Rows:
         """Return no rows: regions are not fixed beforehand, so nobody belongs to one."""
         return np.empty(0, dtype=np.int64)
 
-    def verifier(self, *, reference: Population | None, seed: int) -> Verifier:
+    def verifier(self, *, seed: int) -> Verifier:
         """Return a verifier that counts everyone inside a region."""
         return Verifier(
             self.population,
             self.policy,
-            reference=reference,
             requirement=self.rows.requirement,
             seed=seed,
         )
@@ -317,68 +295,3 @@ class LookupGuarantee(Guarantee):
     def warning(cls, policy: PrivacyPolicy) -> tuple[str, type[Warning]] | None:
         """Return how this guarantee can be circumvented."""
         return _WEAK, LookupGuaranteeWarning
-
-
-class ReciprocalGuarantee(Guarantee):
-    """Every person belongs to a group that is fixed beforehand, and is released with its region.
-
-    So somebody who reruns the protection for everyone is left with the whole group.
-    """
-
-    method: ClassVar[str] = "reciprocal"  # name of the protector, on certificates
-
-    def __init__(
-        self,
-        policy: PrivacyPolicy,
-        rows: TrainingLabels,
-        eligibility: EligibilityClasses,
-        partition: Partition,
-    ) -> None:
-        super().__init__(policy, rows, eligibility)
-        self._partition = partition
-
-    @property
-    def partition(self) -> Partition:
-        """The groups, with their regions."""
-        return self._partition
-
-    def members(self, region: Region) -> Rows:
-        """Return the training rows of the groups that have a region."""
-        return self.partition.rows_mapped_to(region)
-
-    def candidates(self, call: Call, verifier: Verifier) -> Selection:
-        """Return the counterfactuals that have the desired outcome.
-
-        What will be asked about the regions of few counterfactuals is asked with their labels.
-        """
-        desired = self._desired_counterfactuals(call, self.partition, verifier.foreseen)
-        return self._themselves(call, desired)
-
-    def choose_protector(
-        self,
-        method: str | Protector,
-        registered: RegisteredProtectors,
-    ) -> tuple[Protector, str]:
-        """Return the protector that looks up the group of a counterfactual."""
-        return ReciprocalProtector(self.partition, self.method), self.method
-
-    def groups_of(self, candidates: Candidates) -> Rows | None:
-        """Return the group of each candidate, by its quasi-identifiers; -1 for none."""
-        points = candidates.points
-        return self.partition.group_of(points.codes, points.numbers, candidates.eligibility)
-
-    def is_admissible(self, region: Region, group: int) -> bool:
-        """Return True for the region of the candidate's own group.
-
-        A person who gets the region of another group would stand out.
-        """
-        return group >= 0 and region == self.partition.regions[group]
-
-    @property
-    def presentation(self) -> Presentation:
-        """What sentences and pictures need, with the regions of all groups to compare with."""
-        return self.partition.presentation
-
-    def facts_for_card(self) -> dict[str, str]:
-        """Return how many groups there are."""
-        return {"groups of people": f"{len(self.partition.regions):,}"}

@@ -21,11 +21,11 @@ from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import ModelError, PolicyError
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.sealing import catalogue_from_arrays
-from cfk_plugin.protection.partition.microaggregation import Effort, partition_of
+from cfk_plugin.protection.partition.microaggregation import partition_of
 from cfk_plugin.protection.partition.partial_dependence import partial_dependence
 from cfk_plugin.protection.partition.partition import Partition
 from cfk_plugin.release.catalogue_guarantee import CatalogueGuarantee, SealedCatalogueGuarantee
-from cfk_plugin.release.guarantee import Guarantee, LookupGuarantee, ReciprocalGuarantee
+from cfk_plugin.release.guarantee import Guarantee, LookupGuarantee
 
 _log = logging.getLogger("cfk_plugin")
 _NOTHING = 'the bundle has nothing for guarantee="{}"; seal a fitted KAnonymizer'
@@ -33,7 +33,6 @@ _NOTHING = 'the bundle has nothing for guarantee="{}"; seal a fitted KAnonymizer
 KINDS: Mapping[GuaranteeName, type[Guarantee]] = MappingProxyType(
     {
         "lookup": LookupGuarantee,
-        "reciprocal": ReciprocalGuarantee,
         "catalogue": CatalogueGuarantee,
     }
 )
@@ -44,7 +43,6 @@ def make_guarantee(
     policy: PrivacyPolicy,
     goal: DesiredOutcome,
     rows: TrainingLabels,
-    effort: Effort,
 ) -> Guarantee:
     """Divide people into groups and find answers, where the policy's guarantee has these.
 
@@ -62,19 +60,19 @@ def make_guarantee(
         return LookupGuarantee(policy, rows, EligibilityClasses(policy, goal, rows))
     sealed = rows.population.sealed
     if sealed is not None:
-        return _sealed_guarantee(sealed, policy, goal, rows)
+        catalogue = _sealed_catalogue(sealed, rows, policy, goal)
+        eligibility = EligibilityClasses(policy, goal, rows)
+        return SealedCatalogueGuarantee(policy, rows, eligibility, catalogue, sealed)
     eligibility = EligibilityClasses(policy, goal, rows)
-    partition = _divide_people(policy, goal, rows, eligibility, effort)
+    partition = _divide_people(policy, goal, rows, eligibility)
     if not partition.regions and policy.margin == "auto" and rows.requirement.margin:
         # Those with the margin form no group. A margin that the policy names is refused below.
         rows.requirement = AnyOutcome(margin=0.0)
         eligibility = EligibilityClasses(policy, goal, rows)
-        partition = _divide_people(policy, goal, rows, eligibility, effort)
-    if policy.guarantee == "reciprocal":
-        return ReciprocalGuarantee(policy, rows, eligibility, partition)
+        partition = _divide_people(policy, goal, rows, eligibility)
     with doing("finding answers for the catalogue"):
         catalogue = Catalogue.build(partition, policy, goal, rows)
-        _log_wide_regions(catalogue, policy)
+        _log_wide_regions(catalogue)
         return CatalogueGuarantee(policy, rows, eligibility, catalogue)
 
 
@@ -83,14 +81,13 @@ def _divide_people(
     goal: DesiredOutcome,
     rows: TrainingLabels,
     eligibility: EligibilityClasses,
-    effort: Effort,
 ) -> Partition:
     """Divide people into groups that lose little and, unless the policy says "ncp", are pure."""
     with doing("dividing people into groups"):
         likely = None
         if policy.objective != "ncp":
             likely = partial_dependence(rows, goal)
-        return partition_of(rows.population, policy, eligibility.of_rows, likely, effort)
+        return partition_of(rows.population, policy, eligibility.of_rows, likely)
 
 
 def _sealed_guarantee(
@@ -121,10 +118,10 @@ def _sealed_catalogue(
     return catalogue
 
 
-def _log_wide_regions(catalogue: Catalogue, policy: PrivacyPolicy) -> None:
+def _log_wide_regions(catalogue: Catalogue) -> None:
     """Warn in the log if most regions have too many combinations for answers to be moved."""
     is_wide = catalogue.is_wide(catalogue.weakest)
-    if policy.moves_towards_query and 2 * is_wide.sum() > len(is_wide):
+    if 2 * is_wide.sum() > len(is_wide):
         _log.warning(
             "%d of %d regions have more than 10,000 combinations of values, and those of people"
             " inside are too many or would tell outcomes, so their answers are not moved towards"

@@ -42,7 +42,6 @@ from cfk_plugin.protection.answers.request import SearchOptions
 from cfk_plugin.release.call import Call, Candidates, Selection
 from cfk_plugin.release.catalogue_guarantee import candidates_of_entries
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.effective_k import with_k_effective
 from cfk_plugin.release.guarantee import Guarantee
 from cfk_plugin.release.proposals import Proposer
 from cfk_plugin.release.query_outcomes import ReadableQueries, with_unknown_category
@@ -73,7 +72,6 @@ class Pipeline(HostOnly):
     detector: Detector
     verifier: Verifier
     search: SearchOptions  # how a catalogue's answers are chosen
-    measures_k_effective: bool = False  # whether the protection is rerun for everyone in a region
     seed: int = 0
     # whether the explainer's adapter declares that no answer depends on a single row, so that
     # answers may keep a counterfactual's private values even where a catalogue's are shared
@@ -133,7 +131,7 @@ class Pipeline(HostOnly):
                     progress=progress,
                 )
                 call = self._with_factual_outcomes(call, factuals, factual_table, factual_labels)
-                selection = self.guarantee.candidates(call, self.verifier)
+                selection = self.guarantee.candidates(call)
                 return self.run(call, selection), findings
         except CFKError as error:
             return withheld(query, error), (None,) * len(query)
@@ -222,7 +220,6 @@ class Pipeline(HostOnly):
         """Return one explanation per candidate: steps 3 to 6."""
         verdicts = self.protect(candidates)
         verdicts = self._without_excluded_changes(candidates, verdicts)
-        verdicts = self._with_k_effective(candidates, verdicts)
         verdicts = self.guarantee.with_answer_facts(candidates, verdicts)
         explanations = self._present(candidates, verdicts)
         return self.guarantee.combine(explanations, candidates.query)
@@ -245,12 +242,6 @@ class Pipeline(HostOnly):
                 constraints, points, verdicts, candidates.outcome_test, self.rows.ask
             )
         return actionability.withhold_too_many_changes(constraints, points, verdicts)
-
-    def _with_k_effective(self, candidates: Candidates, verdicts: list[Verdict]) -> list[Verdict]:
-        """Add how many people are left after a rerun, where that is measured."""
-        if not self.measures_k_effective:
-            return verdicts
-        return with_k_effective(candidates, verdicts, self._proposer, self.rows)
 
     def _present(self, candidates: Candidates, verdicts: Sequence[Verdict]) -> list[Explanation]:
         """Return what each candidate releases, or why nothing is released."""

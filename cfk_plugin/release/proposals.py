@@ -20,7 +20,7 @@ from cfk_plugin.data.population import Population
 from cfk_plugin.errors import HostOnly, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.protection import BUILT_IN
-from cfk_plugin.protection.partition.partition import ReciprocalProtector
+from cfk_plugin.protection.partition.partition import GroupProtector
 from cfk_plugin.release.call import Candidates
 from cfk_plugin.release.guarantee import Guarantee
 from cfk_plugin.release.rebuilt_proposals import rebuild
@@ -32,7 +32,7 @@ _log = logging.getLogger("cfk_plugin")
 _DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness
 _DIVERSITY = ("l_diversity", "t_closeness")
 # protectors whose regions are made of the population's own values
-_OWN = (*BUILT_IN.values(), ReciprocalProtector)
+_OWN = (*BUILT_IN.values(), GroupProtector)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

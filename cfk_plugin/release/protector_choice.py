@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.errors import InputError, PolicyError, did_you_mean
+from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection import BUILT_IN
 
@@ -43,14 +42,3 @@ def choose_protector(
             f"a protector calls itself {name!r}, which is a built-in one; give it another name"
         )
     return method, name
-
-
-def check_rerun(protector: Protector, policy: PrivacyPolicy) -> None:
-    """Refuse to measure an effective k where rerunning a protector for other people says
-    nothing.
-    """
-    if getattr(protector, "randomised", False) or policy.l is not None or policy.t is not None:
-        raise PolicyError(
-            "measure_k_effective needs a method that draws no random numbers and a policy without l"
-            " and t"
-        )

@@ -30,7 +30,7 @@ from cfk_plugin.protection.partition.region_distance import OUTSIDE
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
 
-_ORDER_FIELDS = ("outcome", "region", "released", "withheld")
+_ORDER_FIELDS = ("outcome", "region", "released")
 # Sections of a language that the page writes sentences with.
 _LANGUAGE_OF_PAGE = ("numbers", "dates", "values", "changes", "answers")
 
@@ -95,7 +95,6 @@ def catalogue_page(
         for name in sorted(schema.features, key=lambda name: name not in schema.quasi_identifiers)
     ]
     certificates = [entry.certificate for entry in entries]
-    is_coarse = [bool(entry.recount.binned or entry.recount.withheld) for entry in entries]
     data = {
         "k": policy.k,
         "features": features,
@@ -105,7 +104,6 @@ def catalogue_page(
         "language": {name: wording.language.sections[name] for name in _LANGUAGE_OF_PAGE},
         "width": _coded(round(loss, 12) for loss in _half_widths(entries, population)),
         "people": _coded(certificate.k for certificate in certificates),
-        "coarse": _coded(map(int, is_coarse)),
         "pureness": _coded(
             (certificate.pureness, certificate.pureness_low, certificate.pureness_high)
             for certificate in certificates
@@ -127,7 +125,6 @@ def catalogue_page(
         title=title or "What would have to be different?",
         data=data,
         count=len(entries),
-        shares_values=policy.private_values == "shared",
         # In a data block, only "<" could end it or begin a comment.
         json=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
         style=style,
@@ -164,9 +161,7 @@ def _feature(
     entries: Sequence[GeneralizedCounterfactual],
     schema: Schema,
 ) -> dict[str, Any]:
-    """Return the form field of an attribute, and what each entry says of it: -1 where it is
-    withheld.
-    """
+    """Return the form field of an attribute, and what each entry says of it."""
     name = domain.attribute.name
     is_quasi = name in schema.quasi_identifiers
     wording = schema.wording
@@ -174,10 +169,7 @@ def _feature(
     titles: dict[Part, str | None] = {}
     codes_of_entries = []
     for entry in entries:
-        part = entry.parts().get(name)
-        if part is None:
-            codes_of_entries.append(-1)
-            continue
+        part = entry.parts()[name]
         codes_of_entries.append(codes.setdefault(part, len(codes)))
         titles[part] = entry.titles.get(name)
     form_field: dict[str, Any] = {

@@ -18,13 +18,12 @@ from cfk_plugin.data.combinations import Grid, rows_for_cells
 from cfk_plugin.data.constraints import rules_of
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome, Outcome
-from cfk_plugin.data.policy import MIN_LIFT, PrivacyPolicy
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.promises import promise_of
 from cfk_plugin.errors import HostOnly, ModelError
 from cfk_plugin.metrics.information import ncp
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
-from cfk_plugin.metrics.uniqueness import PrivateValues
 from cfk_plugin.release.released_file import (
     Finding,
     Released,
@@ -248,18 +247,6 @@ def other_loss(region: CheckedRegion) -> Iterator[Finding]:
         )
 
 
-def rare_values(region: CheckedRegion) -> Iterator[Finding]:
-    """Yield private values that fewer than k people have, where the policy withholds these."""
-    if region.policy.rare_values != "withhold":
-        return
-    values = PrivateValues(region.population)
-    for j, name in enumerate(region.population.schema.private):
-        if name not in region.released.entry["released"]:
-            continue
-        if values.people(j, _span(region.released, name)) < region.policy.k:
-            yield Finding(region.where, f"releases {name}, which fewer than k people have")
-
-
 def undiverse_inside(region: CheckedRegion) -> Iterator[Finding]:
     """Yield what is not diverse inside, where the guarantee counts everyone inside.
 
@@ -281,7 +268,6 @@ CHECKS_AGAINST_PEOPLE: tuple[Callable[[CheckedRegion], Iterator[Finding]], ...] 
     too_few_people,
     other_number_of_people,
     other_loss,
-    rare_values,
     undiverse_inside,
     other_population,
 )
@@ -311,7 +297,7 @@ class RegionChecks(HostOnly):
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong with the regions, one after the other, and then with the answers."""
-        released_regions, unreadable = read(self.content, self.population, self.policy)
+        released_regions, unreadable = read(self.content, self.population)
         yield from unreadable
         impure: list[Released] = []  # by the model
         outcomes_of_regions: Iterable[ModelOutcomes | None] = repeat(None, len(released_regions))
@@ -355,10 +341,7 @@ class RegionChecks(HostOnly):
     ) -> Iterator[Finding]:
         """Yield what the model contradicts of a certificate."""
         if outcomes.n_combinations == 0:
-            self.report.unchecked.append(
-                f"pureness of {region.where}: the table has no number in a released bin"
-            )
-            return
+            return  # no person fits the region, which is a finding already
         yield from judge.wrong_pureness(region.released, outcomes)
         if self.policy.counts_eligible:
             yield from judge.too_few_eligible(region, outcomes)
@@ -381,9 +364,7 @@ def undiverse(
     policy: PrivacyPolicy,
     rows: NDArray[np.int64],
 ) -> Iterator[Finding]:
-    """Yield which of the policy's rules on private values are broken among the people of some
-    rows.
-    """
+    """Yield whether l or t of the policy is broken among the people of some rows."""
     figures = SensitiveFigures.of(population, rows)
     if policy.l is not None and figures.diversity is not None and figures.diversity < policy.l:
         yield Finding(released_region.where, "fewer than l sensitive values")
@@ -393,44 +374,6 @@ def undiverse(
         and figures.closeness > policy.t + NEAR
     ):
         yield Finding(released_region.where, "sensitive values are farther than t from everybody's")
-    if policy.alpha is not None and len(rows) > 0:
-        yield from _homogeneous(released_region, population, policy.alpha, rows)
-
-
-def _homogeneous(
-    released_region: Released, population: Population, alpha: float, rows: NDArray[np.int64]
-) -> Iterator[Finding]:
-    """Yield the private attributes whose released value a larger share of people has than alpha.
-
-    A value that is not much more frequent among them than in the population passes.
-    """
-    values = PrivateValues(population)
-    n_people = population.people(rows)
-    for j, name in enumerate(population.schema.private):
-        if name not in released_region.entry["released"]:
-            continue
-        span = _span(released_region, name)
-        domain = population.domains[name]
-        if name in released_region.exact and domain.attribute.kind == "numeric":
-            _, numbers = domain.encode_values([released_region.exact[name]])
-            span = values.close(j, span[0], float(numbers[0]))
-        share = values.people(j, span, rows) / n_people
-        share_everywhere = values.people(j, span) / population.n_people
-        if share > alpha and share > MIN_LIFT * share_everywhere:
-            yield Finding(
-                released_region.where,
-                f"more people share what is released of {name} than alpha allows",
-            )
-
-
-def _span(released_region: Released, name: str) -> tuple[int, int]:
-    """Return the range of codes that a private attribute is released as; empty for a number that no
-    row has.
-    """
-    axis = released_region.axes[name]
-    if len(axis) == 0 or axis[0] < 0:
-        return (0, 0)
-    return (int(axis[0]), int(axis[-1]) + 1)
 
 
 # --- pureness -------------------------------------------------------------------------------------
@@ -444,7 +387,7 @@ class AxisSize(NamedTuple):
 
 
 def _axis_sizes(released_region: Released, population: Population) -> list[AxisSize]:
-    """Return how many values each attribute stands for.
+    """Return how many values of each quasi-identifier are in a region.
 
     A counterfactual may have a number that is in no row, and which was counted as one more value.
     """
@@ -452,15 +395,11 @@ def _axis_sizes(released_region: Released, population: Population) -> list[AxisS
         name: int(population.domains[name].inside(part).sum())
         for name, part in released_region.region.items()
     }
-    if len(released_region.exact) < len(population.schema.private):
-        n_values |= {name: len(axis) for name, axis in released_region.axes.items()}
     promise = promise_of(released_region.entry["certificate"]["guarantee"])
     sizes = []
     for name, n in n_values.items():
         is_numeric = population.domains[name].attribute.kind == "numeric"
-        may_be_new = (
-            promise.releases_counterfactuals and is_numeric and name not in released_region.exact
-        )
+        may_be_new = promise.releases_counterfactuals and is_numeric
         sizes.append(AxisSize(n, n + may_be_new))
     return sizes
 
@@ -503,7 +442,7 @@ class CombinationTally(NamedTuple):
 class ModelOutcomes(NamedTuple):
     """What the model says of a region; with a mask for each outcome that may be the desired one."""
 
-    n_combinations: int  # of the region; 0 where a bin has no number of the table
+    n_combinations: int  # of the region; 0 if no value of the table is in it
     # Shape (n_asked,) each: has the outcome, per combination that the model was asked about.
     is_desired: list[NDArray[np.bool_]]
     # Shape (n_rows,) each: the same per row inside, with the released private values.
@@ -555,15 +494,16 @@ class Judge:
         # Of region i at 2 i (combinations) and 2 i + 1 (people).
         codes: list[NDArray[np.int32]] = []
         for released_region, grid in zip(released_regions, grids, strict=True):
-            codes.append(self._with_released_values(released_region, grid.drawn(CELLS, SAMPLES)))
-            cells_of_people = self._cells_of_people(released_region)
-            codes.append(self._with_released_values(released_region, cells_of_people))
+            codes.append(grid.drawn(CELLS, SAMPLES))
+            codes.append(population.cells[population.cell_of(released_region.rows)])
         lengths = np.array([len(combinations) for combinations in codes])
-        # Values that no combination has are any person's.
+        # The quasi-identifiers are replaced by those of combinations.
         person = {
             str(name): column.iloc[0] for name, column in population.rows(np.array([0])).items()
         }
-        values = [{**person, **released_region.exact} for released_region in released_regions]
+        values = [
+            {**person, **released_region.entry["released"]} for released_region in released_regions
+        ]
         table = population.conform(pd.DataFrame(values, dtype=object).infer_objects())
         region_of_row = np.repeat(np.arange(len(codes)) // 2, lengths)
         rows = rows_for_cells(population.encoder, table, region_of_row, np.concatenate(codes))
@@ -575,44 +515,10 @@ class Judge:
                 is_consistent=self._may_be_desired(released_region, labels[2 * i + 1]),
             )
 
-    def _has_all_private(self, released_region: Released) -> bool:
-        """Return True if all private values are released as they are."""
-        return len(released_region.exact) == len(self.population.schema.private)
-
     def _grid(self, released_region: Released) -> Grid:
-        """Return the combinations of a region and, where some are not exact, of private values."""
-        private: list[NDArray[np.int32]] = []
-        if not self._has_all_private(released_region):
-            private = [released_region.axes[name] for name in self.population.schema.private]
-        return Grid.of(
-            released_region.region, self.population, [0] * len(released_region.region), private
-        )
-
-    def _cells_of_people(self, released_region: Released) -> NDArray[np.int32]:
-        """Return the combination of each row inside; none if private values are not exact."""
-        rows = released_region.rows
-        if not self._has_all_private(released_region):
-            rows = rows[:0]
-        return self.population.cells[self.population.cell_of(rows)]
-
-    def _with_released_values(
-        self, released_region: Released, cells: NDArray[np.int32]
-    ) -> NDArray[np.int32]:
-        """Return n combinations with the released private values, shape (n, n_features).
-
-        The code ``size`` stands for the explanation's own value.
-        """
-        n_quasi_identifiers = len(released_region.region)
-        private = self.population.schema.private
-        whole = np.empty((len(cells), n_quasi_identifiers + len(private)), dtype=np.int32)
-        whole[:, : cells.shape[1]] = cells
-        for j, name in enumerate(private):
-            if name in released_region.exact:
-                code = int(released_region.axes[name][0])
-                if code < 0:
-                    code = self.population.domains[name].size
-                whole[:, n_quasi_identifiers + j] = code
-        return whole
+        """Return the combinations of a region."""
+        no_new_values = [0] * len(released_region.region)  # any code other than `UNKNOWN`
+        return Grid.of(released_region.region, self.population, no_new_values)
 
     def wrong_pureness(
         self, released_region: Released, outcomes: ModelOutcomes
@@ -660,11 +566,10 @@ class Judge:
         """
         released_region = region.released
         labels = self.row_labels[released_region.rows]
-        masks_of_count = {"have the outcome": self._may_be_desired(released_region, labels)}
-        if self._has_all_private(released_region):
-            masks_of_count["get the outcome with the private values that are released"] = (
-                outcomes.is_consistent
-            )
+        masks_of_count = {
+            "have the outcome": self._may_be_desired(released_region, labels),
+            "get the outcome with the private values that are released": outcomes.is_consistent,
+        }
         for count, masks in masks_of_count.items():
             n_people = max(
                 (self.population.people(released_region.rows[mask]) for mask in masks), default=0

@@ -93,8 +93,8 @@ class Certificate:
 class RegionRecount(HostOnly):
     """Everything that the recount of a released region found, for the data holder.
 
-    All of it is for the data holder only, except what the released explanation shows as well: `k`,
-    `withheld` and `unchanged`. For example, `k_private` discloses whether the released private
+    All of it is for the data holder only, except what the released explanation shows as well: `k`
+    and `unchanged`. For example, `k_private` discloses whether the released private
     values are those of a person, which is a leak. To prevent that a count is disclosed by accident,
     an object of this class cannot be pickled, its `repr` shows no count, and it does not look like
     a dataclass.
@@ -112,18 +112,15 @@ class RegionRecount(HostOnly):
         ask about.
     k_consistent : int
         People inside who get the desired outcome with their own quasi-identifiers and the released
-        private values (the counterfactual's own, for values that are binned or withheld). An
-        adversary with the model cannot exclude them.
+        private values. An adversary with the model cannot exclude them.
     k_effective : int, optional
-        People whom the algorithm maps to the same region; None if it was not computed.
+        People whom the algorithm maps to the same region; None if regions are not fixed beforehand.
     k_private, private_matches : int, optional
         Rows in the region, and anywhere, that fit the released private values; None if there are no
         rows.
     l, t : int and float, optional
         l-diversity and t-closeness of the region's sensitive attributes; None without such
         attributes.
-    journalist_risk : float, optional
-        1 / count in the reference population; None if none was given.
     majority : bool, optional
         Whether the model predicts the desired outcome for the majority of the rows inside (a tie
         counts as yes).
@@ -133,17 +130,14 @@ class RegionRecount(HostOnly):
     ncp_parts : tuple of float
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
     permitted_pureness : float, optional
-        Pureness of the part of the region, and of binned private values, that the person is
-        permitted: the part with the person's own values of everything that cannot change. None if
-        nothing is constrained; sampled if the part is large.
-    binned, withheld : tuple of str
-        Private attributes that are released as their bin, and those that are not released. The
-        others are released exactly.
+        Pureness of the part of the region that the person is permitted: the part with the person's
+        own values of everything that cannot change. None if nothing is constrained; sampled if the
+        part is large.
     moved : tuple of str
         Private attributes whose values are no longer those of the catalogue's entry, or of the
         explainer's counterfactual, that the answer started from. They are the query's own, between
-        the two, or rounded away from the start; see `PrivacyPolicy.move_towards_query` and
-        `KAnonymizer`. This discloses which of the released values are those of an entry.
+        the two, or rounded away from the start; see `KAnonymizer`. This discloses which of the
+        released values are those of an entry.
     unchanged : tuple of str
         Private attributes that have the query's own value in the answer. The receiver knows both,
         and learns nothing from it. Empty if the query is not known.
@@ -158,13 +152,10 @@ class RegionRecount(HostOnly):
     private_matches: int | None
     l: int | None = None  # noqa: E741 - its name in the literature
     t: float | None = None
-    journalist_risk: float | None = None
     majority: bool | None
     disclosure: float | None = None
     ncp_parts: tuple[float, ...] = ()
     permitted_pureness: float | None = field(default=None, compare=False)
-    binned: tuple[str, ...] = ()
-    withheld: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
 
@@ -210,7 +201,6 @@ AUDIT_FIGURES = (
     "l",
     "t",
     "disclosure",
-    "journalist_risk",
     "majority",
 )
 """Figures of a recount that a run logs for the data holder only."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfk_plugin.data.domain import UNKNOWN, Domain, bin_codes, bin_part
+from cfk_plugin.data.domain import UNKNOWN, Domain
 from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.formats import faults
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.region import Interval, Region, json_value, part_from_dict, to_text
+from cfk_plugin.data.region import Region, part_from_dict, to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, PolicyError, quiet
@@ -132,10 +132,6 @@ class Released:
     entry: Mapping[str, Any]  # as in the file
     region: Region
     rows: NDArray[np.int64]  # of the population, inside
-    # Codes that each private attribute stands for: one for a released value (`UNKNOWN` for a number
-    # that no row has), those of a bin, all where it is withheld.
-    axes: Mapping[str, NDArray[np.int32]]
-    exact: Mapping[str, Any]  # private attributes that are released exactly
 
     @property
     def where(self) -> str:
@@ -151,15 +147,11 @@ class Released:
                 for name in population.schema.quasi_identifiers
             }
         )
-        axes = {name: _codes(entry, population.domains[name]) for name in population.schema.private}
-        exact = {
-            name: value for name, value in entry["released"].items() if not isinstance(value, dict)
-        }
-        return cls(position, entry, region, population.members(region), axes, exact)
+        return cls(position, entry, region, population.members(region))
 
 
 def read(
-    content: Mapping[str, Any], population: Population, policy: PrivacyPolicy
+    content: Mapping[str, Any], population: Population
 ) -> tuple[list[Released], list[Finding]]:
     """Return the released regions of a file that can be counted, and what is wrong with the
     rest.
@@ -172,7 +164,7 @@ def read(
         place = f"explanation {i}"
         problems = [
             *_wrong_region(entry["region"], population),
-            *_wrong_private(entry, population, policy),
+            *_wrong_private(entry, population),
         ]
         findings += [Finding(place, problem) for problem in problems]
         if not problems:
@@ -184,17 +176,12 @@ def answers_in_file(released_regions: Sequence[Released]) -> list[ReleasedAnswer
     """Return what the released regions of a file tell people to do."""
     answers = []
     for released_region in released_regions:
-        values = {}
-        for name, value in released_region.entry["released"].items():
-            is_bin = isinstance(value, dict)
-            values[name] = Interval(value["low"], value["high"]) if is_bin else value
         answers.append(
             ReleasedAnswer(
                 position=released_region.position,
                 query=released_region.entry["query"],
                 region=released_region.region.parts,
-                values=values,
-                withheld=tuple(released_region.entry["withheld"]),
+                values=released_region.entry["released"],
                 outcome=Outcome.of(released_region.entry["outcome"]),
             )
         )
@@ -209,7 +196,6 @@ def prototypes_in_file(content: Mapping[str, Any]) -> list[ReleasedAnswer]:
             query=entry["query"],
             region={},
             values=entry["prototype"],
-            withheld=(),
             outcome=Outcome(),
         )
         for position, entry in enumerate(content["explanations"])
@@ -292,11 +278,8 @@ def _is_set(part: Mapping[str, Any], domain: Domain) -> bool:
     return set(inside) == set(values_of_node)
 
 
-def _wrong_private(
-    entry: Mapping[str, Any], population: Population, policy: PrivacyPolicy
-) -> Iterator[str]:
+def _wrong_private(entry: Mapping[str, Any], population: Population) -> Iterator[str]:
     released = entry["released"]
-    withheld = entry["withheld"]
     schema = population.schema
     shared = {attribute.name for attribute in schema.attributes} - set(schema.private)
     for name in released:
@@ -304,41 +287,17 @@ def _wrong_private(
             yield f"releases {name} exactly"
         elif name not in schema.private:
             yield "releases a column that is not in the schema"
-        elif name in withheld:
-            yield f"releases {name}, said to be withheld"
-        elif not _is_released(released[name], population.domains[name], policy):
-            yield f"releases {name} otherwise than as {_form(population.domains[name], policy)}"
-    may_withhold = policy.rare_values == "withhold" or policy.alpha is not None
-    for name in withheld:
-        if name not in schema.private:
-            yield "withholds a column that is no private attribute"
-        elif not may_withhold and not _must_be_binned(population.domains[name], policy):
-            yield f"withholds {name}, which the policy does not"
-    unmentioned = [name for name in schema.private if name not in released and name not in withheld]
+        elif not _is_possible(released[name], population.domains[name]):
+            domain = population.domains[name]
+            kind = "date" if domain.is_date else domain.attribute.kind
+            yield f"releases {name} otherwise than as a value of a {kind} attribute in its domain"
+    unmentioned = [name for name in schema.private if name not in released]
     if unmentioned:
         yield f"says nothing of {', '.join(unmentioned)}"
 
 
-def _must_be_binned(domain: Domain, policy: PrivacyPolicy) -> bool:
-    return policy.private_values == "bins" and domain.attribute.bins is not None
-
-
-def _form(domain: Domain, policy: PrivacyPolicy) -> str:
-    if _must_be_binned(domain, policy):
-        return "a bin"
-    kind = "date" if domain.is_date else domain.attribute.kind
-    return f"a value of a {kind} attribute in its domain"
-
-
-def _is_released(value: Any, domain: Domain, policy: PrivacyPolicy) -> bool:
-    """Say whether a private value has a form that the policy releases, and is possible for the
-    attribute.
-    """
-    must_be_bin = _must_be_binned(domain, policy) and value is not None
-    if isinstance(value, dict):
-        return (must_be_bin or policy.alpha is not None) and value in _bins(domain)
-    if must_be_bin:
-        return False
+def _is_possible(value: Any, domain: Domain) -> bool:
+    """Return True if a private value is possible for its attribute."""
     if value is None:
         return domain.has_missing
     if domain.attribute.kind != "numeric":
@@ -361,19 +320,3 @@ def _is_number(value: Any, domain: Domain) -> bool:
             and bool(np.isfinite(to_number(value)))
         )
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _bins(domain: Domain) -> list[dict[str, Any]]:
-    parts = [bin_part(domain, i) for i in range(len(domain.attribute.bins or ()) - 1)]
-    return [{"low": json_value(part.low), "high": json_value(part.high)} for part in parts]
-
-
-def _codes(entry: Mapping[str, Any], domain: Domain) -> NDArray[np.int32]:
-    """Return the codes that a private attribute stands for."""
-    name = domain.attribute.name
-    if name in entry["withheld"]:
-        return np.arange(domain.size, dtype=np.int32)
-    value = entry["released"][name]
-    if isinstance(value, dict):
-        return np.arange(*bin_codes(domain, _bins(domain).index(value)), dtype=np.int32)
-    return domain.encode_values([value])[0]

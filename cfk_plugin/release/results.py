@@ -14,7 +14,6 @@ from cfk_plugin.data.encoded_table import require_person
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import (
-    Interval,
     Part,
     Region,
     json_value,
@@ -81,7 +80,6 @@ class _ReleasedExplanation:
     presentation: Presentation
     certificate: Certificate | PrototypeCertificate
     titles: Mapping[str, str]  # feature to the name of its node in a hierarchy
-    withheld: tuple[str, ...]  # features that are not released
     _figures: tuple[str, ...]  # fields of the certificate that a run logs in columns ...
     _texts: tuple[str, ...]  # ... and of `to_dict`, as JSON
     _values: str  # the one of `_texts` that has released values by feature
@@ -123,12 +121,11 @@ class _ReleasedExplanation:
     def cells(self) -> dict[str, str]:
         """Return every feature as the text of a table cell.
 
-        For example ``24–27``, ``{A, B}``, ``60``, the name of a node, or "withheld".
+        For example ``24–27``, ``{A, B}``, ``60``, or the name of a node.
         """
-        cells = {
+        return {
             name: self.titles.get(name) or part_to_text(part) for name, part in self.parts().items()
         }
-        return cells | dict.fromkeys(self.withheld, "withheld")
 
     @abstractmethod
     def answer(self) -> Answer:
@@ -278,7 +275,6 @@ class PrototypeCounterfactual(_ReleasedExplanation):
     outcome: Outcome
 
     titles = MappingProxyType({})
-    withheld = ()
     _figures = ("guarantee", "epsilon", "delta")
     _texts = ("prototype", "certificate")
     _values = "prototype"
@@ -337,9 +333,8 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         Position of the query that it answers.
     region, titles : Region, mapping
         What the quasi-identifiers are generalised to, and the names of nodes of hierarchies.
-    released, withheld : mapping, tuple of str
-        Private attribute to its value, or to a declared bin as an `Interval`; and the attributes
-        that are not released.
+    released : mapping
+        Private attribute to its value.
     certificate : Certificate
         The figures of the recount that the receiver may see.
     recount : RegionRecount
@@ -349,11 +344,6 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
     presentation : Presentation
         Helps to show the explanation but is no part of it: the wording, and regions to draw it
         among.
-
-    Raises
-    ------
-    ValueError
-        If a private attribute is released in another form than certified.
     """
 
     query: int
@@ -362,7 +352,6 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
     certificate: Certificate
     recount: RegionRecount = field(repr=False)
     titles: Mapping[str, str]
-    withheld: tuple[str, ...]
     outcome: Outcome
 
     _figures = CERTIFICATE_FIGURES
@@ -377,7 +366,6 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         certificate: Certificate,
         recount: RegionRecount,
         titles: Mapping[str, str] | None = None,
-        withheld: tuple[str, ...] = (),
         outcome: Outcome = _UNNAMED_OUTCOME,
         presentation: Presentation = _PLAIN_PRESENTATION,
     ) -> None:
@@ -390,32 +378,15 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
             certificate=certificate,
             recount=recount,
             titles=titles,
-            withheld=withheld,
             outcome=outcome,
             presentation=presentation,
         )
-        self._check_forms()
 
     def with_query(self, query: int) -> GeneralizedCounterfactual:
         """Return the same explanation as the answer to another query."""
         renumbered = replace(self, query=query)
         renumbered._set(presentation=self.presentation)
         return renumbered
-
-    def _check_forms(self) -> None:
-        """Refuse private values in another form than certified, so that no exact one is released.
-
-        A withheld attribute must not be among the released ones, and a binned one must be a bin.
-        """
-        withheld = set(self.recount.withheld)
-        wrong = withheld.symmetric_difference(self.withheld)
-        wrong |= withheld.intersection(self.released)
-        for name in self.recount.binned:
-            if not isinstance(self.released.get(name), Interval):
-                wrong.add(name)
-        if wrong:
-            names = ", ".join(sorted(wrong))
-            raise ValueError(f"private attributes are released otherwise than certified: {names}")
 
     def features_from_the_query(self) -> frozenset[str]:
         """Return the private attributes whose value is the query's or was computed from it."""
@@ -432,7 +403,6 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
             parts=self.parts(),
             outcome=self.outcome,
             nodes=self.titles,
-            withheld=self.withheld,
             unchanged=self.recount.unchanged,
             pureness=self.certificate.pureness,
             nobody_chooses=self.presentation.nobody_chooses,
@@ -446,8 +416,7 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
             "status": self.status,
             "outcome": self.outcome.to_dict(),
             "region": self.region.to_dict(),
-            "released": {name: _private_json(value) for name, value in self.released.items()},
-            "withheld": list(self.withheld),
+            "released": {name: json_value(value) for name, value in self.released.items()},
         }
         if self.recount.unchanged:
             content["unchanged"] = list(self.recount.unchanged)
@@ -470,10 +439,3 @@ Explanation = Released | Withheld
 """What one row of a call gets."""
 Policy = PrivacyPolicy | PrototypePolicy
 """The rules of a release: of regions under the first, of prototypes under the second."""
-
-
-def _private_json(value: Any) -> Any:
-    """Return a private value, or the bin it is released as, as a JSON-ready value."""
-    if isinstance(value, Interval):
-        return {"low": json_value(value.low), "high": json_value(value.high)}
-    return json_value(value)

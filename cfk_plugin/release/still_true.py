@@ -15,7 +15,7 @@ from cfk_plugin.data.domain import Domain, Rows
 from cfk_plugin.data.encoded_table import Encoder, encode
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import OPPOSITE, DesiredOutcome, Outcome
-from cfk_plugin.data.region import Interval, Part
+from cfk_plugin.data.region import Part
 from cfk_plugin.errors import HostOnly, InputError, counted
 
 
@@ -70,7 +70,6 @@ class ReleasedAnswer(HostOnly):
     query: int
     region: Mapping[str, Part]  # empty for a prototype
     values: Mapping[str, Any]  # of private features, or of all features of a prototype
-    withheld: tuple[str, ...]
     outcome: Outcome
 
 
@@ -162,7 +161,7 @@ def rows_asked_for(
     """Return the row that each answer asks its person to become, one per answer.
 
     It is the permitted point of the region that is nearest to the query, with the private values
-    that were released; withheld ones stay the query's own.
+    that were released.
 
     Parameters
     ----------
@@ -178,13 +177,11 @@ def rows_asked_for(
     columns = {}
     for j, (name, domain) in enumerate(zip(encoder.schema.features, encoder.columns, strict=True)):
         values = list(factuals.values[j])
-        in_part: dict[int, Part] = {}  # the part of a region or a bin, by position of the answer
+        in_part: dict[int, Part] = {}  # the part of a region, by position of the answer
         for i, answer in enumerate(answers):
             if name in answer.region:
                 in_part[i] = answer.region[name]
-            elif isinstance(answer.values.get(name), Interval):
-                in_part[i] = answer.values[name]
-            elif name not in answer.withheld:
+            else:
                 values[i] = answer.values[name]
         positions = np.array([*in_part], dtype=np.int64)
         nearest = _nearest(name, domain, [*in_part.values()], constraints.take(positions))

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from cfk_plugin.data.domain import bin_of, bin_part
 from cfk_plugin.data.encoded_table import EncodedTable
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.region import Part, Region
 from cfk_plugin.data.sentences import Presentation
-from cfk_plugin.metrics.uniqueness import number_of
 from cfk_plugin.release.results import (
     Certificate,
     Explanation,
@@ -76,11 +74,10 @@ def explanations_of(
         yield GeneralizedCounterfactual(
             query=query,
             region=titled_regions[key].region,
-            released=released_values(verdict.recount, accepted, row),
+            released=dict(accepted.private[row]),
             certificate=verdict.certificate,
             recount=verdict.recount,
             titles=titled_regions[key].titles,
-            withheld=verdict.recount.withheld,
             outcome=outcome,
             presentation=by,
         )
@@ -106,26 +103,3 @@ def _titled(region: Region, accepted: EncodedTable) -> _TitledRegion:
         if title is not None:
             titles[name] = title
     return _TitledRegion(Region(parts), titles)
-
-
-def released_values(recount: RegionRecount, encoded: EncodedTable, row: int) -> dict[str, Any]:
-    """Return the private values of a row in the form that was certified.
-
-    A value that `recount` names as withheld is left out. One that it names as binned is replaced by
-    its bin, because the exact value must not be released.
-    """
-    encoder = encoded.encoder
-    released = encoded.private[row].copy()
-    for name in recount.withheld:
-        del released[name]
-    for name in recount.binned:
-        column = encoder.schema.features.index(name)
-        domain = encoder.domains[name]
-        number = number_of(
-            domain, int(encoded.codes[row, column]), float(encoded.numbers[row, column])
-        )
-        number_of_bin = bin_of(domain, number)
-        if number_of_bin is None:
-            raise ValueError(f"column {name!r}: a value falls into no bin")
-        released[name] = bin_part(domain, number_of_bin)
-    return released

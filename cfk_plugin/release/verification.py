@@ -63,7 +63,7 @@ from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.information import ncp_by_attribute, weigh_losses
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
-from cfk_plugin.metrics.uniqueness import PrivatePart, PrivateRelease
+from cfk_plugin.metrics.uniqueness import PrivateValues
 from cfk_plugin.release.actionability import Actionability
 from cfk_plugin.release.results import Certificate, RegionRecount, Withheld
 from cfk_plugin.release.verdicts import Certified, Verdict, refused
@@ -351,24 +351,15 @@ class RegionGroup(HostOnly):
     positions: Rows  # of the n counterfactuals in the batch
     counted: CountedRegion
     questions: RegionQuestions
-    private: PrivatePart  # in which form private values would be released
 
     @property
-    def has_varying_values(self) -> bool:
-        """Whether private values are generalized, so that combinations differ in them too."""
-        return len(self.private.axes) > 0
+    def asked_combinations(self) -> Codes:
+        """The combinations of the region, followed by those of the people inside.
 
-    @property
-    def asked_with_own_values(self) -> Codes:
-        """Combinations that are asked about with the counterfactual's own private values.
-
-        Those of the people inside come last. Those of the region come before them, unless they
-        bring private values of their own. Shape (n_asked, n_quasi_identifiers).
+        They are asked about with the counterfactual's private values. Shape
+        (n_asked, n_quasi_identifiers).
         """
-        of_people = self.counted.people.combinations
-        if self.has_varying_values:
-            return of_people
-        return np.concatenate([self.questions.combinations, of_people])
+        return np.concatenate([self.questions.combinations, self.counted.people.combinations])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -440,8 +431,6 @@ class Verifier(HostOnly):
     ----------
     population : Population
     policy : PrivacyPolicy
-    reference : Population, optional
-        A larger population that the recount states the journalist risk for.
     mapped_rows : callable, optional
         Returns the rows that are released with a region, if a partition fixes that. Without it,
         each counterfactual has a region of its own, and everyone inside counts.
@@ -462,7 +451,6 @@ class Verifier(HostOnly):
         population: Population,
         policy: PrivacyPolicy,
         *,
-        reference: Population | None = None,
         mapped_rows: Callable[[Region], Rows] | None = None,
         sealed: Callable[[Region], SealedRegion | None] | None = None,
         requirement: Requirement | None = None,
@@ -471,12 +459,11 @@ class Verifier(HostOnly):
         self._population = population
         self._policy = policy
         self._policy_hash = policy.sha256
-        self._reference = reference
         self._mapped_rows = mapped_rows
         self._sealed = sealed
         self._requirement = AnyOutcome() if requirement is None else requirement
         self._seed = seed
-        self._private = PrivateRelease(population, policy)
+        self._private = PrivateValues(population)
         self._remembered = RecountCache()
         schema = population.schema
         self._names = schema.quasi_identifiers
@@ -532,19 +519,6 @@ class Verifier(HostOnly):
             verdicts.update(zip(positions, judged, strict=True))
         return [verdicts[i] for i in range(len(proposals))]
 
-    def foreseen(self, region: Region) -> Codes:
-        """Return the combinations that the model will be asked about a group's region.
-
-        None are foreseen if they depend on more than the region. Shape (n, n_quasi_identifiers).
-        """
-        recount = self._recounted(region)
-        if isinstance(recount, Withheld) or not self._private.is_exact:
-            return np.empty((0, len(self._names)), dtype=np.int32)
-        questions = recount.questions
-        if questions.are_all:  # among them those of the people inside
-            return questions.combinations
-        return np.concatenate([questions.combinations, recount.counted.people.combinations])
-
     # 1. Recount
 
     def _positions_with_equal_questions(self, proposals: Sequence[Proposal]) -> list[list[int]]:
@@ -552,8 +526,7 @@ class Verifier(HostOnly):
 
         That is so if a group's region alone decides what is counted and asked.
         """
-        region_decides = self._private.is_exact and self.has_groups
-        if not region_decides:
+        if not self.has_groups:
             return [[i] for i in range(len(proposals))]
         positions: dict[int, list[int]] = {}
         for i, proposal in enumerate(proposals):
@@ -581,15 +554,10 @@ class Verifier(HostOnly):
         recount = self._recounted(region)
         if isinstance(recount, Withheld):
             return recount
-        private = PrivatePart()
-        if not self._private.is_exact:
-            people = recount.counted.people
-            private = self._private.part(codes, numbers, people.inside, people.mapped)
         return RegionGroup(
             positions=positions,
             counted=recount.counted,
-            questions=self._questions_with(recount.questions, private, codes),
-            private=private,
+            questions=self._questions_with(recount.questions, codes),
         )
 
     def _is_well_formed(self, region: Region) -> bool:
@@ -649,25 +617,20 @@ class Verifier(HostOnly):
             are_all=grid.size <= self.cell_budget,
         )
 
-    def _questions_with(
-        self, questions: RegionQuestions, private: PrivatePart, codes: Codes
-    ) -> RegionQuestions:
+    def _questions_with(self, questions: RegionQuestions, codes: Codes) -> RegionQuestions:
         """Return a region's questions, extended by what one counterfactual adds to them.
 
-        It adds an axis for each private attribute if private values are generalized. Without
-        groups, it adds its own value of a quasi-identifier that no row has. The region of a group
-        is judged alike for all counterfactuals.
+        Without groups, it adds its value of a quasi-identifier that no row has. The region of a
+        group is judged alike for all counterfactuals.
         """
         is_new_value = codes[self._quasi_identifier_columns] == UNKNOWN
-        adds_values = not self.has_groups and bool(is_new_value.any())
-        if not adds_values and len(private.axes) == 0:
+        if self.has_groups or not is_new_value.any():
             return questions
         axes = list(questions.grid.codes)
-        if adds_values:
-            for j in np.flatnonzero(is_new_value).tolist():
-                own_value = np.int32(self._domains[j].size)
-                axes[j] = np.append(axes[j], own_value)
-        return self._questions(Grid((*axes, *private.axes)))
+        for j in np.flatnonzero(is_new_value).tolist():
+            new_value = np.int32(self._domains[j].size)
+            axes[j] = np.append(axes[j], new_value)
+        return self._questions(Grid(tuple(axes)))
 
     def _exact_matches(self, groups: Sequence[RegionGroup], codes: Codes) -> list[PrivateMatches]:
         """Count, for each of n counterfactuals, the rows that have exactly its private values.
@@ -695,29 +658,14 @@ class Verifier(HostOnly):
         codes: Codes,
         combination_outcomes: CombinationOutcomes,
     ) -> Iterator[tuple[RegionGroup, ModelAnswers]]:
-        """Ask the model about all groups together, and yield the answers about each.
-
-        Combinations that bring private values of their own are asked about in a second call. Only
-        answers of the first call are remembered.
-        """
-        varying = [group for group in groups if group.has_varying_values]
+        """Ask the model about all groups together, and yield the answers about each."""
         grades = ask_about(
             combination_outcomes,
-            [(group.positions, group.asked_with_own_values) for group in groups],
-            reuse=True,
+            [(group.positions, group.asked_combinations) for group in groups],
         )
-        varying_grades = ask_about(
-            combination_outcomes,
-            [(group.positions, group.questions.combinations) for group in varying],
-            reuse=False,
-        )
-        for group in groups:
-            of_people = next(grades)
-            if group.has_varying_values:
-                of_region = next(varying_grades)
-            else:
-                n_combinations = len(group.questions.combinations)
-                of_region, of_people = np.split(of_people, [n_combinations], axis=1)
+        for group, of_group in zip(groups, grades, strict=True):
+            n_combinations = len(group.questions.combinations)
+            of_region, of_people = np.split(of_group, [n_combinations], axis=1)
             people = group.counted.people
             private_codes = codes[group.positions][:, self._private_columns]
             yield (
@@ -753,16 +701,12 @@ class Verifier(HostOnly):
             if refusal is not None:
                 yield refusal
                 continue
-            private_matches = matches[i]
-            if group.private.matches is not None:
-                in_region, anywhere = group.private.matches
-                private_matches = PrivateMatches(in_region=in_region, anywhere=anywhere)
-            key = figures, private_matches, proposals[i].optimal, proposals[i].gap
+            key = figures, matches[i], proposals[i].optimal, proposals[i].gap
             if key not in certified:
                 certified[key] = Certified(
                     region=group.counted.region,
                     certificate=self._certificate(group, figures, proposals[i], method),
-                    recount=self._region_recount(group, figures, private_matches),
+                    recount=self._region_recount(group, figures, matches[i]),
                 )
             yield certified[key]
 
@@ -815,10 +759,8 @@ class Verifier(HostOnly):
     ) -> Certificate:
         """State what the recipient of the explanation may see."""
         policy = self._policy
-        # Searches keep private values fixed, so a proof about pureness fails where these vary.
-        may_claim_proof = not group.has_varying_values or policy.objective == "ncp"
         gap = proposal.gap
-        if not may_claim_proof or gap is None or not 0 <= gap < inf:
+        if gap is None or not 0 <= gap < inf:
             gap = None
         return Certificate(
             k=group.counted.people.n_inside,
@@ -827,7 +769,7 @@ class Verifier(HostOnly):
             pureness_low=figures.pureness_low,
             pureness_high=figures.pureness_high,
             exact=group.questions.are_all,
-            optimal=may_claim_proof and bool(proposal.optimal),
+            optimal=bool(proposal.optimal),
             gap=gap,
             method=method,
             guarantee=policy.guarantee,
@@ -845,9 +787,6 @@ class Verifier(HostOnly):
         counted = group.counted
         people = counted.people
         k_effective = people.n_mapped if counted.is_of_group else None
-        journalist_risk = None
-        if self._reference is not None:
-            journalist_risk = 1.0 / max(self._reference.count(counted.region), 1)
         return RegionRecount(
             k=people.n_inside,
             k_desired=figures.k_desired,
@@ -857,12 +796,9 @@ class Verifier(HostOnly):
             private_matches=matches.anywhere,
             l=counted.sensitive.diversity,
             t=counted.sensitive.closeness,
-            journalist_risk=journalist_risk,
             majority=figures.majority,
             disclosure=counted.sensitive.disclosure,
             ncp_parts=tuple(counted.ncp_parts.values()),
-            binned=group.private.binned,
-            withheld=group.private.withheld,
         )
 
     @property
@@ -870,7 +806,6 @@ class Verifier(HostOnly):
         """What checks certified regions against what the person can change."""
         return Actionability(
             self._population,
-            self._private,
             cell_budget=self.cell_budget,
             samples=self.samples,
             seed=self._seed,
@@ -880,13 +815,11 @@ class Verifier(HostOnly):
 def ask_about(
     combination_outcomes: CombinationOutcomes,
     questions: Sequence[tuple[Rows, Codes]],
-    *,
-    reuse: bool,
 ) -> Iterator[NDArray[np.int8]]:
     """Ask the model about combinations in one call, and yield the grades for each question.
 
     A question has the positions of n counterfactuals and m combinations, all of which are asked
-    about for each counterfactual. Its grades have the shape (n, m). For grades and `reuse` see
+    about for each counterfactual. Its grades have the shape (n, m); see
     `CombinationOutcomes.grades`.
     """
     if not questions:
@@ -897,7 +830,7 @@ def ask_about(
         all_counterfactuals.append(np.repeat(positions, len(combinations)))
         all_combinations.append(np.tile(combinations, (len(positions), 1)))
     grades = combination_outcomes.grades(
-        np.concatenate(all_counterfactuals), np.concatenate(all_combinations), reuse=reuse
+        np.concatenate(all_counterfactuals), np.concatenate(all_combinations)
     )
     start = 0
     for positions, combinations in questions:

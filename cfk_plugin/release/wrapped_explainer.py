@@ -437,7 +437,7 @@ class CatalogueInPlace(WrappedExplainer):
         if request.ignored:
             warnings.warn(
                 f"{', '.join(request.ignored)}: steers only the search of {self.name}, which is not"
-                ' used, as answers start at the query; protect with start="explainer" to use it',
+                " used, as answers start at the query",
                 IgnoredOptionWarning,
                 # This function, `explain` or `call`, and the method of the protected explainer are
                 # on the way from the user's call.

@@ -145,16 +145,8 @@ def _of_risk(pooled: Pooled) -> Iterator[Metric]:
     risk = 1 / k
     yield _figure("prosecutor_risk_max", RISK, "1 / k", value=_over(risk, np.max), n=len(k))
     yield _figure("prosecutor_risk_mean", RISK, "1 / k", value=_over(risk, np.mean), n=len(k))
-    journalist = (
-        pooled.values("journalist_risk") if pooled.complete("journalist_risk") else np.empty(0)
-    )
-    most = _over(journalist, np.max)
     yield _figure(
-        "journalist_risk_max", RISK, "in the reference population", value=most, n=len(journalist)
-    )
-    over = journalist if len(journalist) else risk
-    yield _figure(
-        "marketer_risk", RISK, "mean over releases", value=_over(over, np.mean), n=len(over)
+        "marketer_risk", RISK, "mean over releases", value=_over(risk, np.mean), n=len(risk)
     )
     for name, threshold in _RISK_THRESHOLDS.items():
         yield _share(name, int((risk > threshold).sum()), len(risk), RISK)

@@ -255,7 +255,6 @@ def _with_inputs(command: str) -> str:
 
 _OWNERS = {
     "lookup": "exact",
-    "reciprocal": "reciprocal",
     "catalogue": "catalogue",
     "pure": "dp",
     "approximate": "dp",

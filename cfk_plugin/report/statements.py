@@ -114,7 +114,7 @@ class Circumstances:
     """What the sentences depend on; None stands for unknown."""
 
     guarantees: Collection[str]  # of the regions and prototypes in the period
-    # private attributes of which single people's values are released as they are
+    # private attributes of which an explainer's values are released
     raw_private: Sequence[str] | None
     prototypes: bool  # whether any were released
     dp_covers: str | None  # see `PrototypeCertificate.covers`
@@ -122,7 +122,7 @@ class Circumstances:
     subject_key: bool | None = None  # people are told apart by a key
     # at an explainer's counterfactuals, in some run; concerns catalogues alone
     starts_at_explainer: bool | None = None
-    shares_values: bool = False  # by all policies, private values that few people have stay inside
+    shares_values: bool = False  # all policies are those of catalogues
 
     @property
     def kinds(self) -> list[str]:
@@ -184,8 +184,6 @@ def _of_knowledge(kinds: Sequence[str], case: Circumstances) -> list[str]:
         found.append("steering_catalogue")
         if case.starts_at_explainer is not False:
             found.append("steering_explainer")
-    if any(promise.has_fixed_regions and promise.releases_counterfactuals for promise in promises):
-        found.append("other_anchors")
     return found
 
 
@@ -300,9 +298,7 @@ def _a_year_after(checked_on: str) -> date:
     return date(year + 1, month, min([*days, last]))
 
 
-def techniques(
-    methods: Collection[str], guarantees: Collection[str], *, withheld: bool = False
-) -> tuple[str, ...]:
+def techniques(methods: Collection[str], guarantees: Collection[str]) -> tuple[str, ...]:
     """Return the techniques and formal models in use, in the terms of ISO/IEC 20889, with what each
     is here.
     """
@@ -316,7 +312,6 @@ def techniques(
         "local generalization: quasi-identifiers, a region for each explanation": (
             any(not promise.has_fixed_regions for promise in promises)
         ),
-        "local suppression: single private attributes are withheld": withheld,
         "k-anonymity (formal model), for the people who match a region": len(promises) > 0,
         "noise addition: to the counts from which answers are sampled": ("dp" in methods),
         "synthetic data: answers are sampled, and describe no single person": "dp" in methods,
@@ -373,7 +368,7 @@ def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) ->
     roles = {attribute["name"]: attribute["role"] for attribute in facts.get("attributes", ())}
     stated = [run.params["cfk.guarantee"] for run in pooled.runs if "cfk.guarantee" in run.params]
     policies = [run.policy for run in pooled.runs if run.policy is not None and "k" in run.policy]
-    shares_values = bool(policies) and all(p.get("private_values") == "shared" for p in policies)
+    shares_values = bool(policies) and all(p.get("guarantee") == "catalogue" for p in policies)
     raw_private: list[str] | None = None
     if shares_values:
         raw_private = []
@@ -477,20 +472,8 @@ def policy_summary(
             for name, of in asked.items()
             if of.value is not None
         ),
-        "techniques": techniques(
-            settings["method"], guarantees, withheld=any(map(_withholds, pooled.runs))
-        ),
+        "techniques": techniques(settings["method"], guarantees),
     }
-
-
-def _withholds(run: RunEvidence) -> bool:
-    """Say whether a policy may withhold single private attributes."""
-    asked = run.policy or {}
-    return (
-        asked.get("private_values") == "bins"
-        or asked.get("rare_values") == "withhold"
-        or asked.get("alpha") is not None
-    )
 
 
 def _policies(pooled: Pooled) -> tuple[PolicyInForce, ...]:

@@ -165,8 +165,6 @@ def _frame(records: Sequence[Record]) -> pd.DataFrame:
 def _cell(feature: Record) -> str:
     """Write one feature of a record as the text of a table cell."""
     kind, values = feature["kind"], list(feature["values"])
-    if kind == "withheld":
-        return "withheld"
     if kind == "set":
         return part_to_text(frozenset([*values, *([None] if feature["missing"] else [])]))
     if kind == "number":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +69,7 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
     explainer = protect(
         None,
         population=population,
-        # raising would fail the whole request
-        policy=replace(population.policy, on_infeasible="withhold"),
+        policy=population.policy,
         model=model,
         desired=desired,
         track=track,

@@ -118,11 +118,11 @@ def _written(
     _require_writable(record)
     return {
         **record,
-        "features": [_known_feature(name, parts.get(name), domains[name], known) for name in names],
+        "features": [_known_feature(name, parts[name], domains[name], known) for name in names],
     }
 
 
-def _known_feature(name: str, part: Part | None, domain: Domain, known: Known) -> dict[str, Any]:
+def _known_feature(name: str, part: Part, domain: Domain, known: Known) -> dict[str, Any]:
     """Write a feature, or reuse what was written for the very same part."""
     if (found := known.get((name, id(part)))) is None:
         # keeps the part alive, and so its id
@@ -136,8 +136,8 @@ def _require_writable(said: Mapping[str, Any]) -> None:
     _STRICT.encode(said).encode()
 
 
-def _feature(name: str, part: Part | None, domain: Domain) -> dict[str, Any]:
-    kind, low, high, values, missing = "withheld", None, None, [], False
+def _feature(name: str, part: Part, domain: Domain) -> dict[str, Any]:
+    low, high, values = None, None, []
     if isinstance(part, Interval):
         missing = part.missing
         ends = [] if part.low is None else [part.low, part.high]
@@ -148,7 +148,7 @@ def _feature(name: str, part: Part | None, domain: Domain) -> dict[str, Any]:
         else:
             kind = "number"
             low, high = (float(end) for end in ends) if ends else (None, None)
-    elif part is not None:
+    else:
         kind, missing = "set", None in part
         values = sorted(str(json_value(v)) for v in part if v is not None and not pd.isna(v))
     return {

@@ -194,9 +194,8 @@ class _Job:
         population = Population.open(io.BytesIO(self.bundle), key=self.key)
         if population.policy is None:
             raise InputError("the file has no policy; seal a fitted KAnonymizer")
-        policy = replace(population.policy, on_infeasible="withhold")
         model, desired, options, later = _unpickled(self.fitting)
-        anonymizer = KAnonymizer(policy=policy, **options)
+        anonymizer = KAnonymizer(policy=population.policy, **options)
         with warnings.catch_warnings(action="ignore"):  # the driver has been warned
             return anonymizer.fit(population, model, desired, later=later)
 
@@ -249,7 +248,6 @@ def _job(
     wanted = anonymizer.goal_.desired if desired is None else desired
     options = {
         "method": anonymizer.method,
-        "effort": anonymizer.effort,
         "change_cost": anonymizer.change_cost,
         "rounding": anonymizer.rounding,
         "seed": anonymizer.seed,

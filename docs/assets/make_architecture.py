@@ -69,12 +69,6 @@ STEPS = (
         "release/actionability.py",
     ),
     Step(
-        "Count people after a rerun",
-        "Only if it was asked for, and not known beforehand.",
-        "with_k_effective",
-        "release/effective_k.py",
-    ),
-    Step(
         "Return",
         "The caller, the run and the report get the same object.",
         "Explanations",

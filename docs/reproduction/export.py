@@ -134,7 +134,6 @@ def method_records(results: Results) -> Sequence[Record]:
                 **fields(mean, "pureness", "pureness_low", "pureness_high"),
                 **fields(mean, "cdm", "cdm_per_explanation", "cm", "k_min"),
                 **fields(mean, "k_desired", "k_desired_min", "k_consistent", "k_consistent_min"),
-                **fields(mean, "k_effective", "k_effective_min", "k_effective_n"),
                 **fields(mean, "proven", "pure"),
                 **fields(mean, "seconds", "search_seconds", "model_seconds"),
             }

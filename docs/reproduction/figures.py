@@ -37,7 +37,6 @@ STYLES: Mapping[str, Style] = {
     "grasp": Style(":", "s", MIDDLE),
     "exact-ncp": Style("--", "^", DARK),
     "exact-pureness": Style("-", "o", DARK),
-    "reciprocal": Style("-", "x", LIGHT),
 }
 
 Y_LABELS = {
@@ -86,7 +85,7 @@ def make_figures(results: Results) -> dict[str, Figure]:
 
 def methods_figure(results: Results) -> Figure:
     """Draw the methods at each k, beside what the paper prints for CF-K."""
-    methods = ("grasp", "exact-ncp", "exact-pureness", "reciprocal")
+    methods = ("grasp", "exact-ncp", "exact-pureness")
     rows: list[StudyRow] = []
     for aggregate in results.aggregates:
         if aggregate.method in methods:

@@ -33,9 +33,8 @@ class Method:
     """A way to protect counterfactuals."""
 
     label: str  # its name in tables and figures
-    make_protector: Callable[..., Protector] | None = None  # None: the guarantee has its own
+    make_protector: Callable[..., Protector]
     objective: Literal["pureness", "ncp"] = "pureness"
-    guarantee: Literal["lookup", "reciprocal"] = "lookup"
 
 
 def mondrian_with_raw_widths() -> MondrianProtector:
@@ -53,7 +52,6 @@ METHODS: Mapping[str, Method] = {
     "mondrian": Method(
         label="Mondrian, normalised widths", make_protector=MondrianProtector, objective="ncp"
     ),
-    "reciprocal": Method(label="reciprocal", guarantee="reciprocal"),
 }
 """Methods by name. "grasp" is the method of the paper with its settings."""
 
@@ -78,7 +76,6 @@ FIGURES = (
     "k",  # people in the region
     "k_desired",  # of them, those who are predicted the desired outcome
     "k_consistent",
-    "k_effective",
     "proven",  # 1 if the region is proven optimal
     "agrees",  # 1 if most people in the region are predicted the desired outcome
 )
@@ -120,7 +117,6 @@ def measure(
     *,
     n: int | None = None,
     settings: Mapping[str, int] | None = None,
-    n_effective: int = 0,
 ) -> Measurement:
     """Protect counterfactuals of a table with one method, and measure what is released.
 
@@ -134,10 +130,6 @@ def measure(
         Protect the first n counterfactuals. By default, all.
     settings : mapping, optional
         Arguments of the protector.
-    n_effective : int
-        For how many explanations the effective k is measured. This reruns the method for everybody
-        in a region, outside of the measured time. A reciprocal method always measures it. GRASP
-        never does: it draws random numbers, so a rerun is not conclusive.
 
     Returns
     -------
@@ -158,10 +150,6 @@ def measure(
     model_calls = model.calls - model_calls_before
 
     figures = figures_of(entries)
-    if n_effective and method != "grasp" and METHODS[method].guarantee == "lookup":
-        rerun = fit_method(prepared, method, k, settings, measure_k_effective=True)
-        rerun_figures = figures_of(list(rerun.transform(counterfactuals.head(n_effective))))
-        figures["k_effective"] = rerun_figures["k_effective"].reindex(figures.index)
     return Measurement(
         table=prepared.name,
         method=method,
@@ -181,24 +169,14 @@ def fit_method(
     name: str,
     k: int,
     settings: Mapping[str, int] | None = None,
-    *,
-    measure_k_effective: bool = False,
 ) -> KAnonymizer:
     """Bind a method to a table. People count as in the paper, and no explanation is withheld for
     its pureness.
     """
     method = METHODS[name]
-    # A lookup guarantee has no least pureness; the default of the other one is switched off.
-    min_pureness = None if method.guarantee == "lookup" else 0
-    policy = PrivacyPolicy(
-        k=k, guarantee=method.guarantee, objective=method.objective, min_pureness=min_pureness
-    )
-    protector: Protector | Literal["auto"] = "auto"
-    if method.make_protector is not None:
-        protector = method.make_protector(**(settings or {}))
-    anonymizer = KAnonymizer(
-        policy=policy, method=protector, measure_k_effective=measure_k_effective, seed=SEED
-    )
+    policy = PrivacyPolicy(k=k, guarantee="lookup", objective=method.objective)
+    protector = method.make_protector(**(settings or {}))
+    anonymizer = KAnonymizer(policy=policy, method=protector, seed=SEED)
     with warnings.catch_warnings():
         # The experiments of the paper are about that guarantee.
         warnings.simplefilter("ignore", LookupGuaranteeWarning)
@@ -223,7 +201,6 @@ def _figures_of_entry(entry: Explanation) -> dict[str, float | None]:
         "k": certificate.k,
         "k_desired": recount.k_desired,
         "k_consistent": recount.k_consistent,
-        "k_effective": recount.k_effective,
         "proven": certificate.optimal,
         "agrees": recount.majority,
     }

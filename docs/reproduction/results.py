@@ -68,9 +68,6 @@ class Aggregate:
     k_desired_min: float | None
     k_consistent: float | None
     k_consistent_min: float | None
-    k_effective: float | None
-    k_effective_min: float | None
-    k_effective_n: int  # for how many explanations it was measured
     proven: float | None  # share that is proven optimal
     pure: float | None  # share with a pureness of exactly 1
     seconds: float | None  # per explanation
@@ -100,7 +97,7 @@ def aggregate(measurement: Measurement) -> Aggregate:
         figures[name] = estimate["value"]
         figures[f"{name}_low"] = estimate["low"]
         figures[f"{name}_high"] = estimate["high"]
-    for name in ("k_desired", "k_consistent", "k_effective"):
+    for name in ("k_desired", "k_consistent"):
         figures[name] = mean(measurement.known(name))
         figures[f"{name}_min"] = smallest(measurement.known(name))
     people = measurement.known("k")
@@ -123,7 +120,6 @@ def aggregate(measurement: Measurement) -> Aggregate:
         released=measurement.n_released,
         cdm_per_explanation=mean(people),
         k_min=smallest(people),
-        k_effective_n=len(measurement.known("k_effective")),
         proven=mean(measurement.known("proven")),
         pure=mean(measurement.known("pureness") == 1),
         **{**not_measured, **figures},

@@ -45,9 +45,6 @@ HERE = Path(__file__).resolve().parent
 GRASP_LIMIT = 100
 """GRASP, which asks the model again and again, explains only that many instances of a table."""
 
-N_EFFECTIVE = 20
-"""The number of explanations whose effective k is measured."""
-
 DETAILED_TABLE = "german"
 """The table on which the paper tries parameters and measures distances ..."""
 
@@ -138,7 +135,7 @@ def run_table(prepared: Prepared) -> TableResults:
         for k in KS:
             print(f"{prepared.name}: {method}, k = {k}", flush=True)
             n = GRASP_LIMIT if method == "grasp" else None
-            measured[method, k] = measure(prepared, method, k, n=n, n_effective=N_EFFECTIVE)
+            measured[method, k] = measure(prepared, method, k, n=n)
     studies = {
         "fairness": [
             row

@@ -255,7 +255,7 @@ PEOPLE = Population.from_frame(
 
 @pytest.fixture
 def private(explainers: dict[str, Any], request: pytest.FixtureRequest) -> Any:
-    policy = PrivacyPolicy(k=3, guarantee="reciprocal")
+    policy = PrivacyPolicy(k=3, guarantee="lookup")
     return protect(
         explainers[request.param], model=label, population=PEOPLE, policy=policy, desired=1
     )

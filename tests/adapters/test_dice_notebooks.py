@@ -28,8 +28,7 @@ FEATURES = ["age", "hours", "education", "gender"]
 NUMBERS = ["age", "hours"]
 METHODS = ["random", "genetic", "kdtree"]
 PATHS: dict[str, dict[str, Any]] = {
-    "catalogue": {"policy": PrivacyPolicy(k=5), "start": "query"},
-    "started at DiCE": {"policy": PrivacyPolicy(k=5), "start": "explainer"},
+    "catalogue": {"policy": PrivacyPolicy(k=5)},
     "lookup": {"policy": PrivacyPolicy(k=5, guarantee="lookup")},
 }
 

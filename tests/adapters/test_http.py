@@ -72,7 +72,7 @@ def post(url: str, rows: pd.DataFrame) -> Any:
             raise ValueError(error.read().decode()) from None
 
 
-@pytest.mark.parametrize("guarantee", ["catalogue", "reciprocal"])
+@pytest.mark.parametrize("guarantee", ["catalogue", "lookup"])
 def test_a_call_asks_explainer_behind_http_once_and_model_at_most_twice(guarantee: Any) -> None:
     with serving() as (url, asked):
 
@@ -80,6 +80,8 @@ def test_a_call_asks_explainer_behind_http_once_and_model_at_most_twice(guarante
             return pd.DataFrame(
                 post(f"{url}/explain", queries), columns=queries.columns, index=queries.index
             )
+
+        explain.depends_on_rows = "no"  # type: ignore[attr-defined]
 
         def predict(rows: pd.DataFrame) -> Any:
             return np.array(post(f"{url}/predict", rows))
@@ -91,7 +93,6 @@ def test_a_call_asks_explainer_behind_http_once_and_model_at_most_twice(guarante
             population=POPULATION,
             policy=policy,
             desired=1,
-            start="explainer",
         )
         private.explain(QUERIES)  # what is asked once for a fit
         for queries in (QUERIES.head(1), QUERIES):
@@ -109,13 +110,14 @@ def test_an_explainer_behind_http_is_asked_once_whatever_the_guarantee() -> None
                 post(f"{url}/explain", queries), columns=queries.columns, index=queries.index
             )
 
+        explain.depends_on_rows = "no"  # type: ignore[attr-defined]
+
         private = protect(
             explain,
             model=label,
             population=POPULATION,
             policy=PrivacyPolicy(k=4),
             desired=1,
-            start="explainer",
         )
         asked.clear()
         private.explain(QUERIES)
@@ -128,13 +130,14 @@ def test_what_a_server_says_when_it_fails_does_not_leave() -> None:
         def explain(queries: pd.DataFrame) -> pd.DataFrame:
             return pd.DataFrame(post(f"{url}/broken", queries), columns=queries.columns)
 
+        explain.depends_on_rows = "no"  # type: ignore[attr-defined]
+
         private = protect(
             explain,
             model=label,
             population=POPULATION,
             policy=PrivacyPolicy(k=4),
             desired=1,
-            start="explainer",
         )
         with pytest.raises(ExplainerError, match="raised ValueError") as failed:
             private.explain(QUERIES)

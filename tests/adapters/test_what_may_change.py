@@ -39,7 +39,6 @@ def wrapped(explainer: Any, guarantee: str = "catalogue", **settings: Any) -> An
         population=POPULATION,
         policy=policy,
         desired=1,
-        start="explainer",
     )
 
 
@@ -88,7 +87,7 @@ def test_dice_gets_the_arguments_as_before(monkeypatch: pytest.MonkeyPatch) -> N
     assert told == [CALL]
 
 
-@pytest.mark.parametrize("guarantee", ["catalogue", "reciprocal"])
+@pytest.mark.parametrize("guarantee", ["catalogue", "lookup"])
 def test_nice_is_not_told_and_held_to_it(guarantee: str) -> None:
     private = wrapped(nice_of("sparsity"), guarantee)
     call = CALL if guarantee == "catalogue" else {"permitted_range": CALL["permitted_range"]}
@@ -130,7 +129,6 @@ def test_no_explainer_makes_an_answer_change_to_a_value_that_is_never_advised(
             population=Population.from_frame(ROWS, schema),
             policy=PrivacyPolicy(k=3, min_pureness=0, guarantee="catalogue"),
             desired=1,
-            start="explainer",
         )
         answers = private.explain(asks, **options.get(explainer, {}))
         assert answers.released
@@ -165,7 +163,7 @@ def test_functions_are_told_if_they_take_it() -> None:
 
 def test_an_answer_of_an_explainer_that_changes_what_is_fixed_is_withheld() -> None:
     found = ROWS.loc[label(ROWS) == 1, FEATURES].head(12).reset_index(drop=True)
-    answers = wrapped(lambda _: found, "reciprocal").explain(
+    answers = wrapped(lambda _: found, "lookup").explain(
         ASKS, features_to_vary=["age", "job", "education"]
     )
     fixed = (found[["income", "smoker"]] == ASKS[["income", "smoker"]]).all(axis=1)

@@ -160,7 +160,7 @@ LINKAGE = f"linkage train.csv cf.csv {OF_MODEL} --desired yes --k 5"
 FAST = "--attacks linkage,model_filter"
 
 
-@pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue"])
+@pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
 def test_what_a_guarantee_promises_holds(guarantee: str) -> None:
     result = cfk(f"{LINKAGE} --guarantee {guarantee} --holdout holdout.csv -o out.json")
     found = report()
@@ -201,7 +201,7 @@ def test_a_broken_promise_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> Non
     from cfk_plugin.audit import AuditReport
 
     monkeypatch.setattr(AuditReport, "verdict", "fail")
-    assert "fail: " in cfk(f"{LINKAGE} --guarantee reciprocal {FAST}", code=1).stdout
+    assert "fail: " in cfk(f"{LINKAGE} --guarantee lookup {FAST}", code=1).stdout
 
 
 def test_a_policy_file_a_seed_a_limit_and_factuals_count(mlflow_store: str) -> None:
@@ -213,7 +213,7 @@ def test_a_policy_file_a_seed_a_limit_and_factuals_count(mlflow_store: str) -> N
     assert run.data.tags["cfk.audit"] == "linkage"
 
 
-@pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue"])
+@pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
 def test_the_report_judges_what_the_audit_judges_as_it_does(
     guarantee: str, mlflow_store: str
 ) -> None:
@@ -321,7 +321,7 @@ def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store
     import mlflow
 
     only = "linkage,membership,attribute_inference"
-    result = cfk(f"{ALL} --against raw,reciprocal --only {only} -o out.json --experiment leaks")
+    result = cfk(f"{ALL} --against raw,exact --only {only} -o out.json --experiment leaks")
     said, shown = (" ".join(text.split()) for text in (result.stderr, result.stdout))
     for part in (
         "5 audits; models are trained on 135 of 450 people, too few for 2,000",
@@ -332,14 +332,14 @@ def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store
     assert set(audits()) == {
         ("raw", "attribute_inference"),
         ("raw", "membership"),
-        *(("reciprocal", name) for name in only.split(",")),
+        *(("exact", name) for name in only.split(",")),
     }
     for one in audits().values():
         for found in one["results"]:
             assert found["scenario"] in shown
             assert found["main"]["low"] <= (found["main"]["value"] or 0.5) <= found["main"]["high"]
     raw, protected = (
-        audits()[name, "attribute_inference"]["results"][0] for name in ("raw", "reciprocal")
+        audits()[name, "attribute_inference"]["results"][0] for name in ("raw", "exact")
     )
     assert raw["figures"]["fits_one"] > 0
     assert protected["figures"]["fits_one"] == 0
@@ -347,7 +347,7 @@ def test_what_will_be_shown_is_said_before_and_what_was_found_after(mlflow_store
         run.info.run_name: run
         for run in mlflow.search_runs(experiment_names=["leaks"], output_format="list")
     }
-    assert set(runs) == {"audit of raw", "audit of reciprocal"}
+    assert set(runs) == {"audit of raw", "audit of exact"}
     for name, run in runs.items():
         assert run.data.metrics["audit/membership_cfd/baseline"] == 0.5
         kept = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id, "cfk")}
@@ -409,7 +409,7 @@ def test_a_library_that_is_missing_is_named_before_anything_is_trained(
 def test_a_table_of_few_hundred_people_is_audited() -> None:
     # as many as the paper's smallest table has
     pd.read_csv("people.csv").head(303).to_csv("people.csv", index=False)
-    cfk(f"{ALL} --against raw,reciprocal -o out.json")
+    cfk(f"{ALL} --against raw,exact -o out.json")
     assert {audit for _, audit in audits()} == {
         "linkage",
         "attribute_inference",
@@ -456,13 +456,13 @@ WRONG = {
     f"{EPSILON} --method dp": "'town' lacks categories",
     f"{FIT.replace('--runs 40', '--runs 4')}:noisy": "Invalid value for '--runs'",
     f"{ALL} --against raw,dp --epsilon 0": "epsilon must be",
-    f"{ALL} --only linkage --against reciprocal --k 136": (
-        "no audit can be run. linkage of reciprocal: a model is trained on 135 people, fewer than"
+    f"{ALL} --only linkage --against exact --k 136": (
+        "no audit can be run. linkage of exact: a model is trained on 135 people, fewer than"
         " k = 136"
     ),
     f"{ALL} --only guessing": "known are linkage, attribute_inference, membership",
     f"{ALL} --only linkage --against raw": "no audit can be run. linkage of raw: it attacks regions of k people",
-    f"{ALL} --against raw,secret": "--against secret: known are raw, exact, reciprocal, catalogue, dp, dp-moved",
+    f"{ALL} --against raw,secret": "--against secret: known are raw, exact, catalogue, dp, dp-moved",
     f"{ALL} --explainer oracle": "no generator 'oracle'",
     f"{ALL} --explainer audited_functions:nobody": "audited_functions:nobody: cannot be imported",
     f"{ALL} -d maybe": "--desired maybe: some people must have it and some not; outcome has no, yes",

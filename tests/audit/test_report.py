@@ -70,7 +70,6 @@ def setting(
         k=4,
         guarantee=guarantee,  # type: ignore[arg-type]
         objective="ncp",
-        private_values="exact",
     )
     anonymizer = KAnonymizer(policy=policy, seed=2).fit(
         Population.from_frame(TRAIN, SCHEMA), rich, True
@@ -161,7 +160,7 @@ def test_all_attacks_run_hold_no_value_and_are_the_same_with_the_same_seed(
     assert run_linkage_audit(setting(holdout=HOLDOUT)).to_json() == report.to_json()
 
 
-@pytest.mark.parametrize("guarantee", ["reciprocal", "catalogue"])
+@pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
 def test_other_guarantees_hold_no_value_either_and_promise_more(guarantee: str) -> None:
     found = run_linkage_audit(setting(guarantee, holdout=HOLDOUT))
     assert_no_canary(found.to_json())
@@ -182,7 +181,7 @@ def test_a_setting_shows_nothing_and_refuses_to_be_pickled() -> None:
 
 
 def test_a_notebook_shows_the_verdict_first_and_every_attack() -> None:
-    found = run_linkage_audit(setting("reciprocal"), ["linkage", "model_filter"])
+    found = run_linkage_audit(setting("lookup"), ["linkage", "model_filter"])
     html = found._repr_html_()
     assert html.index(f"<b>Audit: {found.verdict}, k = ") < html.index("<table>")
     for check in found.checks:
@@ -191,7 +190,7 @@ def test_a_notebook_shows_the_verdict_first_and_every_attack() -> None:
         star = "" if result.worked else " *"
         assert f"<td>{result.attack}{star}</td>" in html
     assert_no_canary(html)
-    nothing = run_linkage_audit(setting("reciprocal", TRAIN[~rich(TRAIN)].head(3)), ["linkage"])
+    nothing = run_linkage_audit(setting("lookup", TRAIN[~rich(TRAIN)].head(3)), ["linkage"])
     assert "not tested" in nothing._repr_html_()
     assert "nothing to attack" in nothing._repr_html_()
     assert "nan" not in nothing._repr_html_()
@@ -237,7 +236,7 @@ def test_wrong_settings_are_refused(changes: dict[str, Any], message: str) -> No
 
 
 def test_nothing_released_or_not_tested_is_review_and_a_broken_promise_is_fail() -> None:
-    nothing = run_linkage_audit(setting("reciprocal", TRAIN[~rich(TRAIN)].head(3)))
+    nothing = run_linkage_audit(setting("lookup", TRAIN[~rich(TRAIN)].head(3)))
     assert (nothing.asked, nothing.released, nothing.verdict) == (3, 0, "review")
     assert not any(result.worked for result in nothing)
     json.loads(nothing.to_json())

@@ -79,10 +79,10 @@ EVERYBODY = people(240)
 MODEL = forest(10)
 SCHEMA = measured_schema(EVERYBODY, QUASI)
 # so that every query has an answer
-NO_FLOOR = PrivacyPolicy(guarantee="reciprocal", k=5, min_pureness=0)
+NO_FLOOR = PrivacyPolicy(guarantee="lookup", k=5, min_pureness=0)
 OWNERS: dict[str, Target] = {
     "raw": RawOwner("raw", MODEL, nearest),
-    "reciprocal": ProtectedOwner("reciprocal", MODEL, nearest, QUASI, rules=NO_FLOOR),
+    "exact": ProtectedOwner("exact", MODEL, nearest, QUASI, rules=NO_FLOOR),
     "catalogue": ProtectedOwner(
         "catalogue", MODEL, None, QUASI, rules=PrivacyPolicy(k=5, guarantee="catalogue")
     ),
@@ -120,7 +120,7 @@ def test_an_owner_answers_each_query_is_a_function_of_people_and_seed_and_shows_
     confidence = service.confidence(queries)
     assert ((confidence >= 0) & (confidence <= 0.5)).all()
     # nobody asked the model about that point of a region
-    if name not in ("reciprocal", "catalogue"):
+    if name not in ("exact", "catalogue"):
         assert service.desired(answers.rows).all()
     again = answered(pickle.loads(pickle.dumps(OWNERS[name])))
     pd.testing.assert_frame_equal(again[1].rows, answers.rows)
@@ -133,7 +133,7 @@ def test_an_owner_answers_each_query_is_a_function_of_people_and_seed_and_shows_
 
 
 def test_answers_are_training_rows_regions_of_k_or_seeded_prototypes() -> None:
-    raw, kept, drawn = (asked(name)[1] for name in ("raw", "reciprocal", "dp"))
+    raw, kept, drawn = (asked(name)[1] for name in ("raw", "exact", "dp"))
     assert raw.explanations is None
     assert len(raw.rows.merge(EVERYBODY.X.head(120).drop_duplicates())) == len(raw.rows)
     assert kept.explanations.summary()["k_effective_min"] >= 5
@@ -168,18 +168,14 @@ def test_what_cannot_be_trained_is_said_without_a_value() -> None:
     with pytest.raises(InputError, match="one of both"):
         ProtectedOwner("no schema", MODEL, nearest)
     with pytest.raises(InputError, match="catalogue"):
-        ProtectedOwner(
-            "no explainer", MODEL, None, QUASI, rules=PrivacyPolicy(guarantee="reciprocal")
-        )
+        ProtectedOwner("no explainer", MODEL, None, QUASI, rules=PrivacyPolicy(guarantee="lookup"))
 
 
 # --- how answers are read -------------------------------------------------------------------------
 
 
 def gaps(n: int = 160) -> Sample:
-    """Return people with missing numbers and categories, ranks, a number with bins, and a job that
-    one person has.
-    """
+    """Return people with missing numbers and categories, ranks, and a job that one person has."""
     random = np.random.default_rng(1)
     frame = pd.DataFrame(
         {
@@ -222,15 +218,14 @@ def inside(part: Any, own: Any) -> Any:
     return part.low if missing else min(max(own, part.low), part.high)
 
 
-def test_answers_are_read_as_the_nearest_instance_and_withheld_values_as_the_querys_own() -> None:
+def test_answers_are_read_as_the_nearest_instance() -> None:
     sample = gaps()
     schema = Schema.from_frame(
         sample.X,
         quasi_identifiers=["age", "town", "rank"],
         ordinal={"rank": ["low", "mid", "high"]},
-        bins={"pay": [0, 41, 80, 100]},
     )
-    rules = PrivacyPolicy(k=3, guarantee="lookup", private_values="bins", rare_values="withhold")
+    rules = PrivacyPolicy(k=3, guarantee="lookup")
     service = ProtectedOwner("read", PayModel(), nearest, schema=schema, rules=rules).train(
         sample, 0
     )
@@ -253,9 +248,7 @@ def test_answers_are_read_as_the_nearest_instance_and_withheld_values_as_the_que
         assert entry.region.contains(
             {name: None if pd.isna(row[name]) else row[name] for name in entry.region}
         )
-        part = entry.released["pay"]
-        assert row["pay"] == min(max(own["pay"], part.low), part.high)  # the nearer end of the bin
-        assert row["job"] == (own["job"] if "job" in entry.withheld else entry.released["job"])
+        assert (row["pay"], row["job"]) == (entry.released["pay"], entry.released["job"])
 
 
 def test_several_or_fewer_answers_are_refused_and_withheld_ones_are_missing() -> None:
@@ -268,7 +261,7 @@ def test_several_or_fewer_answers_are_refused_and_withheld_ones_are_missing() ->
         PayModel(),
         lambda *_: lambda asked: asked.assign(pay=[90, 10, 90]),
         ("age",),
-        rules=PrivacyPolicy(guarantee="reciprocal", k=3),
+        rules=PrivacyPolicy(guarantee="lookup", k=3),
     )
     answers = owner.train(sample, 0).explain(queries)
     assert not answers.found[1]
@@ -290,14 +283,13 @@ def test_there_is_an_owner_for_every_way_to_answer() -> None:
         "one",
         "other",
         "exact",
-        "reciprocal",
         "catalogue",
         "dp",
         "dp-moved",
     ]
     policies = {owner.name: owner.policy for owner in made}  # type: ignore[attr-defined]
-    guarantees = [policies[name]["guarantee"] for name in ("exact", "reciprocal", "catalogue")]
-    assert guarantees == ["lookup", "reciprocal", "catalogue"]
+    guarantees = [policies[name]["guarantee"] for name in ("exact", "catalogue")]
+    assert guarantees == ["lookup", "catalogue"]
     assert (policies["exact"]["k"], policies["dp"]["epsilon"]) == (4, 0.5)
     assert [owner.move_towards_query for owner in made if isinstance(owner, PrototypeOwner)] == [
         False,
@@ -413,7 +405,7 @@ def test_on_german_reverted_rows_betray_members_and_protected_ones_do_not(
     made = standard_owners(
         sample, model, {"nearest": nearest}, about["quasi_identifiers"], repeatable=True
     )
-    chosen = [one for one in made if one.name in ("reciprocal", "dp")]
+    chosen = [one for one in made if one.name in ("exact", "dp")]
     chosen += [
         replace(one, plausibility=0.0)
         for one in made
@@ -424,7 +416,7 @@ def test_on_german_reverted_rows_betray_members_and_protected_ones_do_not(
     )
     low, high = (table.set_index("subject")[f"main_{end}"] for end in ("low", "high"))
     assert low["dp-moved"] > 0.5
-    for name in ("reciprocal", "dp"):
+    for name in ("exact", "dp"):
         assert low[name] < 0.5 < high[name]
 
 

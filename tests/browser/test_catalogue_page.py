@@ -47,7 +47,6 @@ SETTINGS: dict[str, Any] = {
     "hierarchies": {
         "city": {"Antwerp": ["north"], BREAKS: ["north"], "Namur": ["south"], "Wavre": ["south"]}
     },
-    "bins": {"pay": [0, 20, 40, 60]},
 }
 
 
@@ -87,7 +86,7 @@ def fitted(
     population = Population.from_frame(
         train, Schema.from_frame(train, **SETTINGS, **(changes or {}))
     )
-    rules = PrivacyPolicy(**{"k": 4, "private_values": "exact", **policy})
+    rules = PrivacyPolicy(**{"k": 4, **policy})
     return KAnonymizer(policy=rules).fit(population, model=model, desired=desired)
 
 
@@ -293,7 +292,7 @@ def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path
         {name: SETTINGS[name] for name in ("quasi_identifiers", "ordinal", "hierarchies")},
     )
     population = Population.from_frame(train, Schema.from_frame(train, **known))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, private_values="exact"))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4))
     anonymizer.fit(
         population,
         lambda rows: ((rows["age"] > 30) | rows["tall_or_short"]).to_numpy(dtype=bool),
@@ -327,27 +326,6 @@ def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path
             query = {str(name): None if pd.isna(value) else value for name, value in row.items()}
             at, _ = ask(found, query, set(), "True", names)
             assert at in places[away[i] <= away[i].min() + 1e-9]
-
-
-def test_bins_count_as_ranges_and_what_is_withheld_is_said_and_cannot_be_kept(
-    started: Browser, tmp_path: Path
-) -> None:
-    anonymizer = fitted("all", private_values="bins", rare_values="withhold", min_pureness=0.3)
-    entries = anonymizer.published()
-    assert any(entry.withheld for entry in entries.generalized)
-    with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
-        for fixes in (0, 1):
-            for query, fixed, _ in queries(fixes):
-                at, said = ask(found, query, fixed, "all")
-                away = distances(entries, query, fixed, "all")
-                assert at == (
-                    int(np.argmax(away <= away.min() + 1e-9)) if np.isfinite(away).any() else None
-                )
-                assert at is None or said == sentence_of(entries[at], query)
-                told = found.run("() => document.getElementById('more').textContent")
-                assert at is None or ("in the place of theirs" in told) == (
-                    not entries[at].withheld and not entries[at].recount.binned  # type: ignore[union-attr]
-                )
 
 
 WORDS: dict[str, dict[str, Any]] = {

@@ -128,7 +128,7 @@ def test_protect_withholds_what_asks_for_too_many_changes(
     folder: Path, train: pd.DataFrame
 ) -> None:
     train[train["outcome"] == "no"].head(5).to_csv("facts.csv", index=False)
-    command = f"{PROTECT} --k 5 --factuals facts.csv --guarantee reciprocal --max-changes"
+    command = f"{PROTECT} --k 5 --factuals facts.csv --guarantee lookup --max-changes"
     one = json.loads(cfk(f"{command} 1", code=1).stdout)["explanations"]
     assert {entry["reason"] for entry in one} == {"no_actionable_answer"}
     three = json.loads(cfk(f"{command} 3").stdout)["explanations"]

@@ -249,18 +249,6 @@ def away(name: str, own: Any, value: Any) -> float:
     return abs(LEVELS.index(own) - LEVELS.index(value)) if name == "grade" else abs(own - value)
 
 
-def test_what_is_withheld_of_a_constrained_attribute_is_not_known_to_be_permitted(
-    case: tuple[Any, ...],
-) -> None:
-    *_, queries, _, constraints, distinct_parts = case
-    nothing = {
-        name: DistinctParts.build(o.domain, [None] * len(queries))
-        for name, o in distinct_parts.items()
-    }
-    assert not constraints.admits_paired(nothing).any()
-    assert Constraints(constraints.queries, {}).admits_paired(nothing).all()
-
-
 def test_what_is_read_shows_counts_and_is_not_copied(case: tuple[Any, ...]) -> None:
     *_, constraints, distinct_parts = case
     assert repr(constraints) == "Constraints(20 rows)"

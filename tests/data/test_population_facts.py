@@ -134,14 +134,14 @@ def test_a_result_says_what_was_known_when_it_was_made() -> None:
     where = Population.from_frame(
         train, Schema.from_frame(train, quasi_identifiers=["age"]), key=b"k"
     )
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5)).fit(
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=5)).fit(
         where, model=lambda rows: rows["pay"] > 0, desired=True
     )
     about = anonymizer.transform(train.head(2).assign(pay=700)).about
     assert about.population is not None
     assert about.population["fingerprint"] == where.fingerprint
     assert about.population["tolerance"] == anonymizer.detector_.tolerance.distance
-    quiet = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5)).fit(
+    quiet = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=5)).fit(
         where, model=lambda rows: rows["pay"] > 0, desired=True
     )
     close = quiet.transform(train.head(2), instance_based=True).about
@@ -149,7 +149,7 @@ def test_a_result_says_what_was_known_when_it_was_made() -> None:
     assert close.population["tolerance"] is None, (
         "what an explainer gives back from the table is not measured"
     )
-    given = PrivacyPolicy(guarantee="reciprocal", k=5, near_native=0.25)
+    given = PrivacyPolicy(guarantee="lookup", k=5, near_native=0.25)
     fixed = KAnonymizer(policy=given).fit(where, model=lambda rows: rows["pay"] > 0, desired=True)
     assert (fixed.transform(train.head(2)).about.population or {})["tolerance"] == pytest.approx(
         0.25

@@ -40,7 +40,5 @@ def test_a_policy_without_further_settings_follows_the_promise(guarantee: Guaran
     policy = PrivacyPolicy(guarantee=guarantee)
     promise = promise_of(guarantee)
     assert policy.least_pureness == promise.default_least_pureness
-    assert (policy.private_values == "shared") == promise.may_share_private_values
     assert (policy.margin == "auto") == promise.may_have_margin
-    assert policy.moves_towards_query == promise.may_move_towards_query
     assert policy.counts_eligible == promise.counts_only_eligible

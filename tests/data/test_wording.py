@@ -247,11 +247,10 @@ def test_without_the_person_everything_is_named_but_what_is_known_to_stay() -> N
     )
 
 
-def test_notes_say_what_is_left_out_and_for_how_much_of_the_region_it_is_true() -> None:
-    text = said({"term": PARTS["term"]}, PERSON, withheld=("net_pay", "job"), pureness=0.99999)
+def test_a_note_says_for_how_much_of_the_region_it_is_true() -> None:
+    text = said({"term": PARTS["term"]}, PERSON, pureness=0.99999)
     assert text.endswith(
-        " instead of 48. To protect other people, this does not say anything about net pay and job."
-        " This is true of 99.9% of the combinations of these values."
+        " instead of 48. This is true of 99.9% of the combinations of these values."
     )
 
 

@@ -354,7 +354,7 @@ def test_a_value_that_is_not_declared_refuses_nobody_here_and_where_people_are_c
         lambda: population.n_people,
         lambda: population.risk_profile(5),
         lambda: population.fingerprint,
-        lambda: KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=5)).fit(
+        lambda: KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=5)).fit(
             population, rich, "yes"
         ),
     ):

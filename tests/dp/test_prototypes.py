@@ -597,7 +597,7 @@ def test_wrong_input_is_refused(tmp_path: Any, public: DPPrototypes) -> None:
                 population=PEOPLE,
                 desired="yes",
                 method="dp",
-                policy=PrivacyPolicy(guarantee="reciprocal", k=5),
+                policy=PrivacyPolicy(guarantee="lookup", k=5),
             ),
         ),
     ):

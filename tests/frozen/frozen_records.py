@@ -42,7 +42,6 @@ FIGURES = (
     "pureness_low",
     "pureness_high",
     "prosecutor_risk",
-    "journalist_risk",
     "t",
     "gap",
     "disclosure",

@@ -30,7 +30,7 @@ from parts import figures_with, packed
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")
-POLICY = PrivacyPolicy(guarantee="reciprocal", k=12, min_pureness=0.5, max_ncp=0.5)
+POLICY = PrivacyPolicy(guarantee="lookup", k=12, min_pureness=0.5, max_ncp=0.5)
 OF_POLICY = {"policy": POLICY.to_dict(), "population": "f" * 64}
 PUBLIC = "step timestamp status reason k ncp pureness pureness_low pureness_high exact optimal gap method guarantee"
 PUBLIC_COLUMNS = {*PUBLIC.split(), "policy_hash", "population", "epsilon", "delta", "certificate"}
@@ -174,7 +174,7 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
         figures |= {"k_min": int(regions["k"].min()), "ncp_mean": float(regions["ncp"].mean())}
     figures |= changes.pop("figures", {})
     metrics = {name: figures[name] for name in PLOTTED if name in figures}
-    params = {"k": policy.k, "method": "reciprocal", "guarantee": policy.guarantee, "groups": "sex"}
+    params = {"k": policy.k, "method": "exact", "guarantee": policy.guarantee, "groups": "sex"}
     params |= {"least_pureness": policy.least_pureness}
     tags = {"policy_sha256": policy.sha256, "population_fingerprint": "f" * 64, "verdict": "pass"}
     environment = {

@@ -87,7 +87,7 @@ def measurement(
     if "people" in figures:
         figures["k"] = figures.pop("people")
     usual: dict[str, Any] = {name: [float(k)] * n for name in ("k", "k_desired", "k_consistent")}
-    usual |= {"ncp": [0.1] * n, "k_effective": [None] * n}
+    usual["ncp"] = [0.1] * n
     usual |= {name: [1.0] * n for name in ("pureness", "proven", "agrees")}
     return Measurement(
         table=table,

@@ -75,8 +75,8 @@ SCHEMA = Schema.from_frame(TRAIN, **OPTIONS)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 POLICIES = {
     # exact private values, as the table's free text has no value that could be shared
-    name: PrivacyPolicy(k=5, guarantee=name, private_values="exact")
-    for name in ("lookup", "reciprocal", "catalogue")
+    name: PrivacyPolicy(k=5, guarantee=name)
+    for name in ("lookup", "catalogue")
 }
 QUERIES = TRAIN.loc[TRAIN["pay"] <= CUT, FEATURES].head(4)
 WANTED = TRAIN.loc[TRAIN["pay"] > CUT, FEATURES].head(4)
@@ -287,7 +287,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_results(watch: Watch, way: str) -> None:
-    settings = {"model": model, "population": POPULATION, "start": "explainer", **WAYS[way]}
+    settings = {"model": model, "population": POPULATION, **WAYS[way]}
     private = protect(nearest(), **settings)
     result = watch.run(lambda: private.explain(QUERIES))
     assert set(result.findings) == {"native"}
@@ -329,7 +329,7 @@ def test_dice(watch: Watch) -> None:
     )
     explainer = dice_ml.Dice(data, dice_ml.Model(model=tree, backend="sklearn"), method="kdtree")
     private = protect(
-        explainer, model=tree, population=people, policy=PrivacyPolicy(guarantee="reciprocal", k=5)
+        explainer, model=tree, population=people, policy=PrivacyPolicy(guarantee="lookup", k=5)
     )
     queries = known.loc[QUERIES.index].head(2)
     # the other one takes steps of 1 over the range
@@ -377,7 +377,7 @@ class Late:
         return model(rows) if self.left >= 0 else quote()
 
 
-@pytest.mark.parametrize(("guarantee", "desired"), [("lookup", "opposite"), ("reciprocal", 1)])
+@pytest.mark.parametrize(("guarantee", "desired"), [("lookup", "opposite"), ("lookup", 1)])
 def test_models_that_fail_while_releasing(watch: Watch, guarantee: str, desired: Any) -> None:
     """Wherever the model fails, every entry is withheld, and none is raw."""
     failing, settings = (
@@ -478,7 +478,7 @@ def test_models_protectors_and_plugins_that_fail(watch: Watch) -> None:
         watch.explain(lambda rows: WANTED, policy=POLICIES["lookup"], method=Protecting(function))
     for name, function in FAILING_HOOKS:
         watch.explain(
-            lambda rows: WANTED, policy=POLICIES["reciprocal"], plugins=[Hook(name, function)]
+            lambda rows: WANTED, policy=POLICIES["lookup"], plugins=[Hook(name, function)]
         )
     reasons = {entry.reason for result in watch.results for entry in result.withheld}
     assert reasons == {"protector_failed", "verification_failed"}
@@ -540,7 +540,6 @@ def test_files_and_reports(
         "population": POPULATION,
         "policy": POLICIES[guarantee],
         "groups": "desk",
-        "start": "explainer",
     }
     queries = QUERIES.assign(desk=["n", "s", None, "n"])
     for lies in (False, True):

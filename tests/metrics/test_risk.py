@@ -110,7 +110,6 @@ def test_reidentification_risks() -> None:
     risk = metrics.prosecutor_risk([2, 10, 20], threshold=0.2)
     assert (risk.highest, risk.at_risk) == (0.5, pytest.approx(1 / 3))
     assert risk.mean == metrics.marketer_risk([2, 10, 20]) == pytest.approx((0.5 + 0.1 + 0.05) / 3)
-    assert metrics.journalist_risk([20, 100]).highest == 0.05
     assert np.isnan(metrics.marketer_risk([]))
     with pytest.raises(InputError):
         metrics.prosecutor_risk([0])
@@ -138,17 +137,6 @@ TABLE = pd.DataFrame(
         "job": ["a", "a", "a", "b", "b", "b"],
     }
 )
-BINS = {
-    "adult": {
-        "capital_gain": [0, 1, *range(1000, 9000, 1000), 10_000, 15_000, 20_000, 30_000, 100_000],
-        "capital_loss": [0, 1, 1000, 1400, 1600, 1800, 2000, 2200, 2500, 4357],
-        "hours_per_week": [1, 10, 20, 30, 35, 40, 41, 45, 50, 55, 60, 70, 80, 100],
-    },
-    "german": {
-        "duration_months": [*range(4, 26, 3), 31, 37, 49, 73],
-        "credit_amount": [250, *range(1000, 3500, 500), 4000, 5000, 7000, 10_000, 18_425],
-    },
-}
 
 
 def population(table: pd.DataFrame = TABLE, **settings: object) -> Population:
@@ -158,24 +146,13 @@ def population(table: pd.DataFrame = TABLE, **settings: object) -> Population:
 
 
 def test_unique_private_values_by_hand() -> None:
-    profile = private_profile(
-        population(TABLE.drop(columns="person"), bins={"pay": [0, 2, 4]}), k=3
-    )
+    profile = private_profile(population(TABLE.drop(columns="person")), k=3)
     assert profile.attributes["pay"] == AttributeProfile(distinct=5, below_k=1.0, unique=4 / 6)
     assert profile.attributes["job"] == AttributeProfile(distinct=2, below_k=0.0, unique=0.0)
     assert (profile.unique, profile.k, profile.people) == (4 / 6, 3, 6)
-    # [0, 2) a twice; [2, 4] a; [2, 4] b; outside b; missing b
-    assert profile.unique_binned == 4 / 6
     assert private_profile(population(TABLE[["age"]])).unique == 0.0
     with pytest.raises(InputError, match="k must be"):
         private_profile(population(), k=0)
-
-
-def test_bins_hide_people() -> None:
-    wide = population(TABLE.drop(columns="person"), bins={"pay": [0, 4]})
-    assert private_profile(wide).unique_binned == 3 / 6  # one b inside, one outside, one missing
-    none = population(TABLE.drop(columns="person"))
-    assert private_profile(none).unique_binned == private_profile(none).unique
 
 
 def test_people_count_once_by_their_rarest_value() -> None:
@@ -185,25 +162,23 @@ def test_people_count_once_by_their_rarest_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "unique", "binned"),
+    ("name", "unique"),
     [
-        ("german", 1.00, 0.97),
-        ("hospital", 0.92, 0.92),
-        ("adult", 0.21, 0.15),
-        ("cmc", 0.12, 0.12),
-        ("informs", 0.01, 0.01),
+        ("german", 1.00),
+        ("hospital", 0.92),
+        ("adult", 0.21),
+        ("cmc", 0.12),
+        ("informs", 0.01),
     ],
 )
 def test_unique_private_values_of_published_tables(
-    name: str, unique: float, binned: float, shared_data: Path
+    name: str, unique: float, shared_data: Path
 ) -> None:
     frame, about = public_tables.read(name, shared_data)
     frame = frame[about["features"]]
-    schema = Schema.from_frame(
-        frame, quasi_identifiers=about["quasi_identifiers"], bins=BINS.get(name)
-    )
+    schema = Schema.from_frame(frame, quasi_identifiers=about["quasi_identifiers"])
     profile = private_profile(Population.from_frame(frame, schema))
-    assert (profile.unique, profile.unique_binned) == pytest.approx((unique, binned), abs=0.0051)
+    assert profile.unique == pytest.approx(unique, abs=0.0051)
 
 
 # --- gaps between groups of people ----------------------------------------------------------------

@@ -82,8 +82,8 @@ def run(code: str, *words: str, source: Path = REPOSITORY, bare: bool = True) ->
 
 
 def test_it_protects_where_nothing_can_be_written_by_a_user_without_a_home() -> None:
-    said = run(WRITES + PROTECTS, "catalogue", "reciprocal").splitlines()
-    assert said[:2] == ["catalogue 3", "reciprocal 3"]
+    said = run(WRITES + PROTECTS, "catalogue", "lookup").splitlines()
+    assert said[:2] == ["catalogue 3", "lookup 3"]
 
 
 @pytest.mark.slow
@@ -93,11 +93,11 @@ def test_it_compiles_there_for_itself(tmp_path: Path) -> None:
             REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__")
         )
     tmp_path.chmod(0o755)
-    assert run(WRITES + PROTECTS, "reciprocal", source=tmp_path).startswith("reciprocal 3")
+    assert run(WRITES + PROTECTS, "lookup", source=tmp_path).startswith("lookup 3")
 
 
 def test_a_process_that_only_protects_imports_no_mlflow() -> None:
-    assert run(PROTECTS, "catalogue", "reciprocal", "lookup", bare=False).splitlines()[3] == ""
+    assert run(PROTECTS, "catalogue", "lookup", "lookup", bare=False).splitlines()[3] == ""
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def anonymizer() -> KAnonymizer:
     train = table(0, 120)
     schema = Schema.from_frame(train, quasi_identifiers=["age"])
     population = Population.from_frame(train, schema, key=b"always the same")
-    policy = PrivacyPolicy(k=K, private_values="exact", min_pureness=0.3)
+    policy = PrivacyPolicy(k=K, min_pureness=0.3)
     fitted = KAnonymizer(policy=policy).fit(population, model=model, desired="yes")
     fitted.explain(table(3, 60))  # the model is asked about the groups once
     return fitted
@@ -54,7 +54,6 @@ def request_of(anonymizer: KAnonymizer, queries: pd.DataFrame, **fields: Any) ->
         constraints=Constraints(encode(queries, anonymizer.population_.encoder), {}),
         open_to=np.ones((len(queries), 1), dtype=bool),
         person_of_query=np.arange(len(queries)),
-        move_towards_query=True,
         options=anonymizer.pipeline_.search,
         **fields,
     )

@@ -1,10 +1,7 @@
-"""The entries of a catalogue, tried as they leave: what was admitted at fit is released, whatever
-the policy.
-"""
+"""The entries of a catalogue: what was admitted at fit is released."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,30 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.encoded_table import encode
-from cfk_plugin.data.region import part_contains
-from cfk_plugin.errors import PolicyError
-from cfk_plugin.protection.answers.request import CatalogueRequest, SearchOptions
-from cfk_plugin.protection.answers.search import find_answers
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.protection.catalogue.entries import SearchLimits
 
 LEVELS = ["low", "mid", "high"]
 QUASI, PRIVATE = ["age", "city", "grade"], ["pay", "debt", "job"]
-BINS = {"pay": [0, 20, 40, 60], "debt": [0, 5, 10, 15]}
 K = 4
 LIMITS = "cfk_plugin.protection.catalogue.catalogue.SEARCH_LIMITS"
-AS_THEY_ARE = SearchOptions(change_cost=0.0, rounding=False, both_orders=False)
-
-FORMS: list[dict[str, Any]] = [
-    {"private_values": "bins"},
-    {"rare_values": "withhold"},
-    {"alpha": 0.5},
-    {"private_values": "bins", "alpha": 0.4},
-    {"private_values": "bins", "rare_values": "withhold", "alpha": 0.5},
-    {"private_values": "bins", "rare_values": "withhold", "min_pureness": 0.6},
-]
 
 
 def table(seed: int, n: int = 120) -> pd.DataFrame:
@@ -87,34 +67,11 @@ GOALS = [
 def fitted(
     train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any
 ) -> KAnonymizer:
-    schema = Schema.from_frame(train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS}, bins=BINS)
-    rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", "private_values": "exact", **policy})
+    schema = Schema.from_frame(train, quasi_identifiers=QUASI, ordinal={"grade": LEVELS})
+    rules = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **policy})
     return KAnonymizer(policy=rules).fit(
         Population.from_frame(train, schema), model=model, desired=desired
     )
-
-
-def nearest_points(entries: list[Any], queries: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return the point of each entry that is nearest to its query."""
-    points = []
-    for entry, query in zip(entries, queries, strict=True):
-        inside = {name: nearest(part, query[name]) for name, part in entry.parts().items()}
-        points.append(query | inside)
-    return pd.DataFrame(points)
-
-
-def nearest(part: Any, value: Any) -> Any:
-    """Return the value inside a part that is nearest; of categories, the first in their order."""
-    if part_contains(part, value):
-        return value
-    if not isinstance(part, Interval):
-        order = [*LEVELS, *sorted(part)]
-        return min(part, key=order.index)
-    if isinstance(part.low, str):
-        return part.low
-    if part.low is None:
-        return None
-    return part.high if value > part.high else part.low
 
 
 def released(anonymizer: KAnonymizer) -> list[Any]:
@@ -124,156 +81,14 @@ def released(anonymizer: KAnonymizer) -> list[Any]:
     return [*anonymizer.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))]
 
 
-@pytest.mark.parametrize("policy", [{}, *FORMS])
 @pytest.mark.parametrize(("model", "desired"), GOALS)
-def test_whatever_is_in_the_catalogue_is_released(
-    model: Any, desired: Any, policy: dict[str, Any]
-) -> None:
+def test_whatever_is_in_the_catalogue_is_released(model: Any, desired: Any) -> None:
     for seed in range(2):
-        assert {
-            entry.status for entry in released(fitted(table(seed), model, desired, **policy))
-        } <= {"released"}
+        entries = released(fitted(table(seed), model, desired))
+        assert {entry.status for entry in entries} <= {"released"}
 
 
-@pytest.mark.parametrize("policy", FORMS)
-def test_an_entry_has_the_outcome_for_enough_of_all_that_it_may_mean(
-    policy: dict[str, Any],
-) -> None:
-    """Recounted in plain pandas: every value of a bin, or of a withheld attribute, with every value
-    of the region.
-    """
-    train, counted = table(2), 0
-    anonymizer = fitted(train, **policy)
-    for entry in released(anonymizer):
-        values = {name: train[name].drop_duplicates() for name in (*QUASI, *PRIVATE)}
-        for name, part in entry.parts().items():
-            values[name] = values[name][[may_mean(part, v, name) for v in values[name]]]
-        if np.prod([len(each) for each in values.values()]) <= 5_000:
-            every = pd.DataFrame(itertools.product(*values.values()), columns=[*values])
-            share = (two(every.astype(train.dtypes)) == "yes").mean()
-            assert (entry.certificate.pureness, entry.certificate.exact) == (
-                pytest.approx(share),
-                True,
-            )
-            assert share >= anonymizer.policy_.least_pureness
-            counted += 1
-    assert counted
-
-
-def may_mean(part: Any, value: Any, name: str) -> bool:
-    """Say whether a value is one that a released part may stand for."""
-    if not isinstance(part, Interval) or part.levels is not None:
-        return (None if pd.isna(value) else value) in part
-    if pd.isna(value) or part.low is None:
-        return bool(pd.isna(value) and part.missing)
-    # a bin has its lower edge alone
-    is_open = name in BINS and part.low != part.high and part.high < max(BINS[name])
-    return bool(part.low <= value < part.high if is_open else part.low <= value <= part.high)
-
-
-def others_alike(anonymizer: KAnonymizer, seed: int) -> pd.DataFrame:
-    """Return the entries' private values, each other one of the same bin, or any where nothing of
-    it leaves.
-    """
-    catalogue, random = anonymizer.guarantee_.catalogue, np.random.default_rng(seed)
-    assert catalogue is not None
-    found, every = catalogue.private.copy(), anonymizer.population_.frame
-    for i, entry in enumerate(released(anonymizer)):
-        for name in {*PRIVATE} - {
-            name for name in PRIVATE if not isinstance(entry.parts().get(name), Interval)
-        }:
-            if (part := entry.parts()[name]).low != part.high:
-                inside = [v for v in every[name] if may_mean(part, v, name)]
-                found.loc[i, name] = random.choice(np.array(inside, dtype=found[name].dtype))
-        for name in {*PRIVATE} - {*entry.parts()}:
-            found.loc[i, name] = random.choice(every[name].to_numpy())
-    return found
-
-
-@pytest.mark.parametrize("policy", FORMS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_values_that_stay_behind_decide_on_no_answer(
-    policy: dict[str, Any], seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Everything of the population but what leaves of the entries is replaced or out of reach: the
-    same answers.
-    """
-    anonymizer, asked = fitted(table(seed), **policy), table(seed + 20).head(60)
-    catalogue, other = anonymizer.guarantee_.catalogue, others_alike(anonymizer, seed)
-    assert catalogue is not None
-    assert (other.astype(str) != catalogue.private.astype(str)).to_numpy().any()
-    queries, sides = (
-        Constraints(encode(asked, anonymizer.population_.encoder), {}),
-        np.ones((60, 1), dtype=bool),
-    )
-    request = CatalogueRequest(
-        constraints=queries,
-        open_to=sides,
-        person_of_query=np.arange(len(asked)),
-        move_towards_query=False,
-        options=AS_THEY_ARE,
-    )
-    before = find_answers(catalogue, request).entry
-    for read in ("rows", "members", "column", "cell_of", "people", "codes", "frame"):
-        monkeypatch.setattr(Population, read, None)
-    again = find_answers(replace(catalogue, private=other), request).entry
-    assert (again == before).all()
-    assert (before >= 0).any()
-
-
-def away(query: Any, entry: Any, train: pd.DataFrame, entries: list[Any]) -> float:
-    """Return how far the nearest point of all that leaves is, and half of how much that is, value
-    by value.
-    """
-    total = entry.certificate.ncp * len(QUASI) / 2
-    for name in (*QUASI, *PRIVATE):
-        part, value = entry.parts().get(name), query[name]
-        is_outside = part is not None and not part_contains(part, None if pd.isna(value) else value)
-        total += 0.1 * is_outside
-        if part is None:
-            total += 0.5
-        elif not isinstance(part, Interval) or part.levels is not None:
-            total += (None if pd.isna(value) else value) not in part
-        elif pd.isna(value) or part.low is None:
-            total += not (pd.isna(value) and part.missing)
-        else:
-            told = [p for each in entries if isinstance(p := each.parts().get(name), Interval)]
-            ends = [end for each in told if each.low is not None for end in (each.low, each.high)]
-            width = (max(ends) - min(ends) or max(ends)) if name in PRIVATE else np.ptp(train[name])
-            own = (part.high - part.low) / 2 if name in PRIVATE else 0
-            total += (max(part.low - value, value - part.high, 0) + own) / width
-    return float(total)
-
-
-@pytest.mark.parametrize("policy", FORMS)
-def test_an_answer_is_the_nearest_by_what_leaves_and_true_at_the_nearest_point_of_that(
-    policy: dict[str, Any],
-) -> None:
-    train, asked = table(3), table(23).head(60)
-    anonymizer, given = fitted(train, **policy), 0
-    entries = released(anonymizer)
-    asked = asked[two(asked) == "no"]
-    for found, query in zip(anonymizer.explain(asked), asked.to_dict("records"), strict=True):
-        points = nearest_points(entries, [query] * len(entries))
-        true = two(points.astype(train.dtypes)) == "yes"
-        distinct_parts = [
-            (away(query, entry, train, entries), entry)
-            for entry, fits in zip(entries, true, strict=True)
-            if fits
-        ]
-        if not distinct_parts:
-            assert (found.status, getattr(found, "reason", "")) == ("withheld", "infeasible")
-            continue
-        nearest = min(distance for distance, _ in distinct_parts)
-        best = [
-            (e.region, e.released) for distance, e in distinct_parts if distance <= nearest + 1e-9
-        ]
-        assert (found.region, found.released) in best
-        given += 1
-    assert given > 10
-
-
-# --- private values that are shared, or nobody's --------------------------------------------------
+# --- private values --------------------------------------------------
 
 
 def people_with(train: pd.DataFrame, private: Any) -> int:
@@ -290,7 +105,7 @@ def shared(
     train: pd.DataFrame, model: Any = two, desired: Any = "yes", **policy: Any
 ) -> KAnonymizer:
     quasi = {"quasi_identifiers": QUASI, "ordinal": {"grade": LEVELS}, "subject": "person"}
-    rules = PrivacyPolicy(k=K, guarantee="catalogue", private_values="shared", **policy)
+    rules = PrivacyPolicy(k=K, guarantee="catalogue", **policy)
     population = Population.from_frame(train, Schema.from_frame(train, **quasi))
     return KAnonymizer(policy=rules).fit(population, model=model, desired=desired)
 
@@ -312,41 +127,21 @@ def test_the_model_is_asked_for_twenty_rows_per_row_or_10000_more_to_find_shared
     desired: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = with_people(3)
-    limits = SearchLimits(shared_entries_per_k=6)  # to reach both
+    limits = SearchLimits(centers_per_k=6)  # to reach both
     monkeypatch.setattr(LIMITS, limits)
     assert 20 * len(train) < shared(train, two, desired).model_.rows <= 10 * len(train) + 10_000
     monkeypatch.setattr(LIMITS, replace(limits, least_rows=0))
     assert shared(train, two, desired).model_.rows <= 20 * len(train)
 
 
-@pytest.mark.parametrize("private_values", ["exact", "shared"])
 @pytest.mark.parametrize(("model", "desired"), GOALS[:2])
 def test_everybody_with_the_outcome_is_in_a_group_with_an_entry_in_a_small_table(
-    model: Any, desired: Any, private_values: Any
+    model: Any, desired: Any
 ) -> None:
     for seed in range(3):
-        catalogue = fitted(
-            table(seed, 240), model, desired, k=5, private_values=private_values
-        ).guarantee_.catalogue
+        catalogue = fitted(table(seed, 240), model, desired, k=5).guarantee_.catalogue
         assert catalogue is not None
         assert set(catalogue.group) == {*range(len(catalogue.partition.regions))}
-
-
-def test_private_values_of_another_group_go_with_a_group_whose_own_ones_do_not() -> None:
-    lent = 0
-    for train in (table(7, 60), table(1, 120)):
-        anonymizer = fitted(train, three, "opposite", k=10)
-        catalogue, entries = anonymizer.guarantee_.catalogue, released(anonymizer)
-        assert catalogue is not None
-        own, offered = (
-            train.iloc[catalogue.rows][PRIVATE].reset_index(drop=True),
-            catalogue.private[PRIVATE],
-        )
-        is_own = ((own == offered) | (own.isna() & offered.isna())).all(axis=1)
-        assert {entry.status for entry in entries} == {"released"}
-        assert min(entry.recount.k_consistent for entry in entries) >= 10
-        lent += (~is_own).sum()
-    assert lent
 
 
 def test_a_numbers_range_follows_from_the_kth_and_2kth_lowest_and_highest() -> None:
@@ -397,16 +192,16 @@ def test_no_answer_has_private_values_of_others_but_those_of_entries(anchored: b
         assert begun.all(axis=1).any()  # all that is not named is one entry's
 
 
-@pytest.mark.parametrize("form", ["exact", "shared"])
-def test_whose_row_the_private_values_of_an_answer_are_is_counted_after_moves(form: Any) -> None:
+def test_whose_row_the_private_values_of_an_answer_are_is_counted_after_moves() -> None:
     train = table(9)
-    anonymizer = fitted(train, private_values=form)
-    explanations = anonymizer.explain(train[two(train) == "no"])
+    anonymizer = fitted(train)
+    explanations, found = anonymizer.explain(train[two(train) == "no"]), []
     assert sum(bool(entry.recount.moved) for entry in explanations.released) > len(explanations) / 2
     for entry in explanations.released:
         assert "moved" not in entry.text()  # of no use to who reads it; the certificate says it
         same = [train[n].isna() if v is None else train[n] == v for n, v in entry.released.items()]
-        assert entry.recount.private_matches == np.logical_and.reduce(same).sum()
+        found.append(np.logical_and.reduce(same).sum())
+        assert entry.recount.private_matches == found[-1]
 
 
 @pytest.mark.parametrize("depends_on_no_row", [False, True])
@@ -464,18 +259,3 @@ def test_shared_private_values_do_not_depend_on_the_order_of_rows() -> None:
     turned = train.sample(frac=1, random_state=0, ignore_index=True)
     one, other = ([entry.to_dict() for entry in released(shared(each))] for each in (train, turned))
     assert one == other
-
-
-@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
-def test_shared_private_values_need_a_catalogue(guarantee: Any) -> None:
-    with pytest.raises(PolicyError, match='needs guarantee="catalogue"'):
-        PrivacyPolicy(guarantee=guarantee, private_values="shared")
-
-
-@pytest.mark.parametrize("settings", [{"rare_values": "withhold"}, {"alpha": 0.6}])
-def test_shared_private_values_are_released_in_the_form_that_the_policy_lets_them(
-    settings: dict[str, Any],
-) -> None:
-    entries = released(shared(with_people(8), min_pureness=0.6, **settings))
-    assert entries
-    assert {entry.status for entry in entries} == {"released"}

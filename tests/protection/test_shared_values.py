@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import PolicyError
-from cfk_plugin.protection.answers import candidates
 from cfk_plugin.protection.catalogue import crowds
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
 from cfk_plugin.protection.catalogue.scales import (
@@ -69,16 +68,16 @@ def likes_ages_and_amounts(rows: pd.DataFrame) -> np.ndarray:
     return np.where(age % 5 + np.log1p(np.abs(amount)) > 3.5, "yes", "no")
 
 
-def catalogue_of(table: pd.DataFrame, k: int = K, form: Any = "shared") -> Catalogue:
-    return anonymizer_of(table, k, form).guarantee_.catalogue  # type: ignore[return-value]
+def catalogue_of(table: pd.DataFrame, k: int = K) -> Catalogue:
+    return anonymizer_of(table, k).guarantee_.catalogue  # type: ignore[return-value]
 
 
-def anonymizer_of(table: pd.DataFrame, k: int = K, form: Any = "shared") -> KAnonymizer:
+def anonymizer_of(table: pd.DataFrame, k: int = K) -> KAnonymizer:
     schema = Schema.from_frame(
         table, quasi_identifiers=["age"], ordinal={"level": LEVELS}, subject="person"
     )
     population = Population.from_frame(table, schema, key=b"always the same")
-    policy = PrivacyPolicy(k=k, private_values=form, min_pureness=0.3)
+    policy = PrivacyPolicy(k=k, min_pureness=0.3)
     anonymizer = KAnonymizer(policy=policy)
     return anonymizer.fit(population, model=likes_ages_and_amounts, desired="yes")
 
@@ -239,26 +238,20 @@ def numbers_of_few(table: pd.DataFrame, k: int) -> dict[str, set[float]]:
     return few
 
 
-@pytest.mark.parametrize("form", ["exact", "shared"])
 def test_a_sealed_file_has_no_number_and_no_category_of_fewer_than_k_people(
-    form: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    """The file with exact private values is the control."""
     table = some_people()
     few = numbers_of_few(table, K)
     assert all(few.values())
-    anonymizer_of(table, K, form).seal(tmp_path / "sealed.cfk")
+    anonymizer_of(table).seal(tmp_path / "sealed.cfk")
     numbers, texts = numbers_and_texts(tmp_path / "sealed.cfk")
     found = {name for name, values in few.items() if values & numbers}
     n_people = table.groupby("job")["person"].nunique()
     rare_jobs = {*n_people.index[n_people < K]}
     assert rare_jobs
-    if form == "exact":
-        assert found == {*few}
-        assert texts & rare_jobs
-    else:
-        assert found == set()
-        assert not texts & rare_jobs
+    assert found == set()
+    assert not texts & rare_jobs
 
 
 def test_a_sealed_catalogue_with_round_numbers_of_no_one_answers_the_same(tmp_path: Path) -> None:
@@ -321,7 +314,7 @@ def test_declared_bounds_are_not_passed() -> None:
         bounds={"amount": (10_001, 10_460)},
     )
     population = Population.from_frame(table, schema, key=b"always the same")
-    policy = PrivacyPolicy(k=K, private_values="shared", min_pureness=0.3)
+    policy = PrivacyPolicy(k=K, min_pureness=0.3)
     anonymizer = KAnonymizer(policy=policy)
     anonymizer.fit(population, model=likes_ages_and_amounts, desired="yes")
     catalogue = anonymizer.guarantee_.catalogue
@@ -363,7 +356,7 @@ def test_a_table_without_private_attributes_has_entries_all_the_same() -> None:
     schema = Schema.from_frame(
         table, quasi_identifiers=["age", "level"], ordinal={"level": LEVELS}, subject="person"
     )
-    policy = PrivacyPolicy(k=K, private_values="shared")
+    policy = PrivacyPolicy(k=K)
     anonymizer = KAnonymizer(policy=policy).fit(
         Population.from_frame(table, schema),
         model=lambda rows: np.where(rows["age"].to_numpy(dtype=float) > 24, "yes", "no"),
@@ -457,23 +450,3 @@ def test_ranges_depend_on_the_kth_and_2kth_numbers_alone() -> None:
     changed[-K + 1 :] += 100
     changed[K + 1 : 2 * K - 2] = changed[K]
     assert extrapolated_ends(changed, K) == extrapolated_ends(numbers, K)
-
-
-# --- more answers are moved
-
-
-@pytest.mark.parametrize(
-    ("form", "setting"),
-    [
-        ("exact", "SHARED_COUNTS"),
-        ("shared", "EXACT_COUNTS"),
-    ],
-)
-def test_each_form_of_private_values_has_a_number_of_moved_answers_of_its_own(
-    form: str, setting: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    anonymizer = anonymizer_of(some_people(8), K, form)
-    queries = some_people(9).drop(columns="person")
-    before = anonymizer.explain(queries).to_json()
-    monkeypatch.setattr(candidates, setting, candidates.CandidateCounts(tried=1, moved=1))
-    assert anonymizer.explain(queries).to_json() == before

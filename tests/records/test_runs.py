@@ -47,7 +47,6 @@ FULL: dict[str, Any] = {
     "l": 2,
     "t": 0.25,
     "disclosure": 0.5,
-    "journalist_risk": 0.01,
     "ncp_parts": (0.5, 0.0),
 }
 
@@ -253,7 +252,6 @@ def test_a_row_beside_every_explanation_is_for_the_data_holder(mlflow_store: str
             "disclosure",
         ),
         *(
-            "journalist_risk",
             "majority",
             "finding",
             "refused_k",
@@ -318,7 +316,6 @@ def test_what_a_run_says_once(mlflow_store: str, tmp_path: Path) -> None:
         "python": ".".join(map(str, sys.version_info[:3])),
         "plugins": [],
         "seed": 3,
-        "reference_population": False,
         "generator": "dice",
         "model": "models:/credit/3",
     }
@@ -340,7 +337,7 @@ def test_the_model_that_was_given_is_on_record_by_its_name() -> None:
     )
     models: dict[str, Any] = {"scorecard": scorecard, "DecisionTreeClassifier": tree}
     for name, model in {**models, "Pipeline of DecisionTreeClassifier": pipeline}.items():
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="lookup")).fit(
             population, model, True
         )
         environment = anonymizer.transform(table.tail(3)).to_record().environment

@@ -70,7 +70,6 @@ def by_an_explainer(guarantee: str) -> Explanations:
         population=population(),
         desired=True,
         policy=PrivacyPolicy(k=5, guarantee=guarantee),
-        start="explainer" if guarantee == "catalogue" else "auto",
     )
     found = explainer.explain(ASKERS)
     assert isinstance(found, Explanations)
@@ -106,8 +105,8 @@ def prototypes() -> Explanations:
 WAYS = {
     "from the catalogue": from_the_catalogue,
     "an explainer before a catalogue": lambda: by_an_explainer("catalogue"),
-    "an explainer": lambda: by_an_explainer("reciprocal"),
-    "a table": lambda: of_a_table("reciprocal"),
+    "an explainer": lambda: by_an_explainer("lookup"),
+    "a table": lambda: of_a_table("lookup"),
     "a table before a catalogue": lambda: of_a_table("catalogue"),
     "a table, looked up": lambda: of_a_table("lookup"),
     "prototypes": prototypes,
@@ -174,9 +173,9 @@ def test_a_value_that_a_query_gives_as_text_is_not_logged() -> None:
         model=model,
         population=population(),
         desired=True,
-        policy=PrivacyPolicy(k=5, guarantee="reciprocal"),
+        policy=PrivacyPolicy(k=5, guarantee="lookup"),
     )
-    policy = PrivacyPolicy(k=5, guarantee="reciprocal")
+    policy = PrivacyPolicy(k=5, guarantee="lookup")
     fitted = KAnonymizer(policy=policy).fit(population(), model, desired=True)
     for explanations in (
         explainer.explain(as_text(ASKERS)),
@@ -191,7 +190,7 @@ def test_a_value_that_a_query_gives_as_text_is_not_logged() -> None:
 
 
 def test_a_slice_logs_no_value_of_its_queries() -> None:
-    explanations = by_an_explainer("reciprocal")[10:20]
+    explanations = by_an_explainer("lookup")[10:20]
     for entry, row in zip(explanations, explanations.to_record().rows, strict=True):
         query = ASKERS.iloc[entry.query]
         assert not [name for name, value in values_of(row).items() if value == query[name]]

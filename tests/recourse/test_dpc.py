@@ -236,7 +236,6 @@ def test_its_answers_are_protected_like_those_of_any_explainer(
         population=PEOPLE,
         desired="granted",
         policy=PrivacyPolicy(k=3, guarantee="lookup"),
-        start="explainer",
     )
     assert private.explain(queries).released
 

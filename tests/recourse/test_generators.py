@@ -96,7 +96,7 @@ def test_each_keeps_the_contract_of_adapters_and_can_be_protected(name: str) -> 
         explainer,
         model=MODEL,
         population=population,
-        policy=PrivacyPolicy(guarantee="reciprocal", k=5),
+        policy=PrivacyPolicy(guarantee="lookup", k=5),
         desired="yes",
     )
     assert len(private.explain(QUERIES)) == 2

@@ -20,13 +20,12 @@ from cfk_plugin import (
     Schema,
     protect,
 )
-from cfk_plugin.errors import InfeasibleError
 from cfk_plugin.release.explanations import group_gaps
 from cfk_plugin.release.results import WITHHOLDING_REASONS
 from cfk_plugin.serving.handler import RequestHandler
 
 ALREADY = "already_desired"
-GUARANTEES = ("lookup", "reciprocal", "catalogue")
+GUARANTEES = ("lookup", "catalogue")
 DESIRED: Mapping[str, Any] = {
     "label": "yes",
     "set": {"yes"},
@@ -157,7 +156,7 @@ def test_a_query_that_cannot_be_read_is_not_judged(guarantee: str) -> None:
     assert are_told(explanations) == [False, True]
 
 
-@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
+@pytest.mark.parametrize("guarantee", ["lookup"])
 def test_a_query_with_a_new_category_is_judged_if_the_model_can(guarantee: str) -> None:
     queries = GRANTED.head(2).assign(zip=["nowhere", "a"])
     found = GRANTED.head(2)
@@ -220,7 +219,6 @@ def protected(explain: Callable[..., Any], guarantee: str = "lookup", **options:
         population=POPULATION,
         policy=PrivacyPolicy(k=5, guarantee=guarantee),  # type: ignore[arg-type]
         desired="yes",
-        start="auto" if guarantee == "catalogue" else "explainer",
         **options,
     )
 
@@ -239,8 +237,7 @@ def test_an_explainer_that_finds_nothing_for_such_people_is_right() -> None:
     assert [entry.reason for entry in explanations.withheld] == ["none_found", ALREADY]
 
 
-@pytest.mark.parametrize("start", ["query", "explainer"])
-def test_dices_own_result_has_no_counterfactual_for_such_people(start: Any) -> None:
+def test_dices_own_result_has_no_counterfactual_for_such_people() -> None:
     schema = Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")
     private = protect(
         dice_of("random"),
@@ -248,7 +245,6 @@ def test_dices_own_result_has_no_counterfactual_for_such_people(start: Any) -> N
         population=Population.from_frame(ROWS, schema),
         policy=PrivacyPolicy(k=5),
         desired=1,
-        start=start,
         sample_explainer=0,
     )
     is_approved = label(ROWS[FEATURES]) == 1
@@ -259,9 +255,8 @@ def test_dices_own_result_has_no_counterfactual_for_such_people(start: Any) -> N
 
 
 def test_a_server_says_that_nothing_needs_to_change() -> None:
-    policy = PrivacyPolicy(k=5)
     explainer = protect(
-        None, model=Model(), population=POPULATION, policy=policy, desired="yes", start="query"
+        None, model=Model(), population=POPULATION, policy=PrivacyPolicy(k=5), desired="yes"
     )
     handler = RequestHandler(POPULATION, explainer, most=50)
     (record,) = handler.answer(GRANTED.head(1))
@@ -293,17 +288,6 @@ def test_groups_are_compared_by_those_who_needed_an_answer() -> None:
     explanations = fitted("lookup").transform(GRANTED.head(30), queries)
     gaps = group_gaps(explanations, ["refused"] * 15 + ["granted"] * 15, ["withheld"])
     assert "granted" not in {gap.group for gap in gaps["withheld"]}
-
-
-def test_a_policy_that_raises_does_not_raise_for_such_people() -> None:
-    anonymizer = fitted("lookup", policy={"on_infeasible": "raise"})
-    assert all(are_told(anonymizer.transform(GRANTED.head(2), GRANTED.head(2))))
-    found = GRANTED.head(2).assign(zip=["nowhere", "b"])
-    queries = pd.concat([REFUSED.head(1), GRANTED.head(1)], ignore_index=True)
-    with pytest.raises(
-        InfeasibleError, match=r"^1 of 2 explanations is withheld: unknown_category"
-    ):
-        anonymizer.transform(found, queries)
 
 
 def test_the_reason_is_documented() -> None:

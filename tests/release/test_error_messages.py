@@ -31,7 +31,7 @@ TRAIN = pd.DataFrame(
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age", "city"])
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 MODEL = DecisionTreeClassifier(max_depth=2, random_state=0).fit(TRAIN[["pay"]], TRAIN["pay"] > 50)
-POLICY = PrivacyPolicy(k=3, guarantee="reciprocal")
+POLICY = PrivacyPolicy(k=3, guarantee="lookup")
 HIGH = TRAIN[TRAIN["pay"] > 50]
 QUERIES = TRAIN[TRAIN["pay"] <= 50].head(2)
 
@@ -99,12 +99,11 @@ def test_a_call_that_dice_refuses_says_what_is_wrong(method: str, text: str) -> 
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    plain = PrivacyPolicy(k=10, l=2, min_pureness=0.5, move_towards_query=True)
+    plain = PrivacyPolicy(k=10, l=2, min_pureness=0.5)
     numpy = PrivacyPolicy(
         k=np.int64(10),
         l=np.int8(2),
         min_pureness=np.float32(0.5),
-        move_towards_query=np.bool_(True),
     )  # type: ignore[arg-type]
     assert (numpy, numpy.sha256, repr(numpy)) == (plain, plain.sha256, repr(plain))
     assert PrototypePolicy(method="dp", epsilon=np.float32(1), people=np.int64(60)).people == 60  # type: ignore[arg-type]

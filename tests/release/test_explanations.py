@@ -199,7 +199,7 @@ def explainer(queries: pd.DataFrame) -> pd.DataFrame:
 
 def protected(what: Any = explainer, **settings: Any) -> Any:
     settings = {
-        "policy": PrivacyPolicy(guarantee="reciprocal", k=4),
+        "policy": PrivacyPolicy(guarantee="lookup", k=4),
         "plugins": [import_module("cfk_adapters.function")],
         **settings,
     }

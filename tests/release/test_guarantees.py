@@ -27,8 +27,6 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.errors import (
-    ExactValuesWarning,
-    InfeasibleError,
     LookupGuaranteeWarning,
     PolicyError,
 )
@@ -50,8 +48,7 @@ TRAIN = table()
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=QUASI)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
 POLICIES = {
-    "reciprocal": PrivacyPolicy(guarantee="reciprocal", k=K),
-    "catalogue": PrivacyPolicy(k=K, guarantee="catalogue", private_values="exact"),
+    "catalogue": PrivacyPolicy(k=K, guarantee="catalogue"),
 }
 
 
@@ -102,7 +99,7 @@ def recount(result: Explanations, anonymizer: KAnonymizer, could_be: np.ndarray 
 
 def test_the_default_guarantee_is_the_catalogue_and_needs_no_method() -> None:
     assert PrivacyPolicy().guarantee == "catalogue"
-    assert not PrivacyPolicy(guarantee="reciprocal").counts_eligible
+    assert not PrivacyPolicy(guarantee="lookup").counts_eligible
     assert PrivacyPolicy().counts_eligible
     result = fitted(PrivacyPolicy()).transform(LOW.head(10))
     certificates = [entry.certificate for entry in result.generalized]
@@ -131,8 +128,7 @@ def test_only_a_lookup_guarantee_warns_of_what_it_does_not_hold_against() -> Non
         LookupGuaranteeWarning, match="reruns the algorithm, or asks the model.*fewer"
     ) as caught:
         KAnonymizer(policy=lookup).fit(POPULATION, model=risk, desired="low")
-    assert 'guarantee="reciprocal"' in str(caught[0].message)
-    assert '"catalogue"' in str(caught[0].message)
+    assert 'guarantee="catalogue"' in str(caught[0].message)
     assert caught[0].filename == __file__
     with pytest.warns(LookupGuaranteeWarning):
         protect(
@@ -140,7 +136,6 @@ def test_only_a_lookup_guarantee_warns_of_what_it_does_not_hold_against() -> Non
         )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ExactValuesWarning)
         for policy in POLICIES.values():
             fitted(policy)
 
@@ -168,9 +163,8 @@ def test_k_people_who_count_are_left_wherever_the_counterfactual_is(name: str) -
         assert {entry.region for entry in result.generalized} <= set(
             anonymizer.guarantee_.partition.regions
         )  # type: ignore[union-attr]
-        recount(result, anonymizer, name == "reciprocal" or LABELS == "low")
-        assert {entry.reason for entry in result.withheld} <= {"pureness_below_floor"}
-        assert len(result.released) == len(raw) or name == "reciprocal"
+        recount(result, anonymizer, LABELS == "low")
+        assert len(result.released) == len(raw)
 
 
 def test_people_who_count_for_a_catalogue_have_the_outcome_of_the_answer() -> None:
@@ -208,28 +202,6 @@ def test_a_catalogue_does_not_explain_an_outcome_that_fewer_than_k_people_have()
         fitted(POLICIES["catalogue"], rare, True)
     result = fitted(POLICIES["catalogue"], rare, "opposite").transform(few)
     assert [entry.reason for entry in result.withheld] == ["infeasible"] * len(few)
-    whole = fitted(POLICIES["reciprocal"], rare, True).transform(few)
-    assert all((entry.recount.k_effective or 0) >= K for entry in whole.generalized)
-
-
-def test_a_catalogue_is_shown_and_no_more_however_often_it_is_asked() -> None:
-    with pytest.raises(PolicyError, match="catalogue"):
-        shared("reciprocal").explain(TRAIN.head(1))
-    anonymizer = fitted(replace(POLICIES["catalogue"], move_towards_query=False))
-    rows = TRAIN.iloc[anonymizer.guarantee_.catalogue.rows]  # type: ignore[union-attr]
-    entries = {
-        (region, *own)
-        for region, own in zip(
-            anonymizer.regions_of(rows), rows[PRIVATE].to_numpy().tolist(), strict=True
-        )
-    }
-    rng = np.random.default_rng(6)
-    asked = pd.DataFrame({name: rng.choice(TRAIN[name], 300) for name in FEATURES})
-    shown = {
-        (entry.region, *entry.released.values()) for entry in anonymizer.explain(asked).generalized
-    }
-    assert len(shown) > 1
-    assert shown <= entries
 
 
 def test_k_people_are_left_with_and_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,56 +308,3 @@ def test_regions_grow_until_they_are_diverse_and_are_then_not_called_optimal(met
 
 def test_what_cannot_be_diverse_is_withheld() -> None:
     assert explained(l=5).summary()["reasons"] == {"l_diversity": 3}
-    with pytest.raises(InfeasibleError, match="3 of 3 explanations are withheld: l_diversity"):
-        explained(l=5, on_infeasible="raise")
-
-
-# --- the floor of a region that was fixed beforehand ----------------------------------------------
-
-
-def test_what_is_below_the_floor_is_withheld_and_zero_takes_it_away() -> None:
-    raw, floors = LOW.reset_index(drop=True), {}
-    for name, changes in {
-        "default": {},
-        "none": {"min_pureness": 0},
-        "half": {"min_pureness": 0.5},
-    }.items():
-        policy = PrivacyPolicy(guarantee="reciprocal", k=K, **changes)
-        assert policy.least_pureness == (0 if name == "none" else 0.5)
-        floors[name] = fitted(policy).transform(raw)
-    pure = [
-        entry.certificate.pureness_low if entry.status == "released" else 0
-        for entry in floors["none"]
-    ]
-    assert 0 < min(filter(None, pure)) < 0.5
-    for name in ("default", "half"):
-        assert [entry.status == "released" for entry in floors[name]] == [
-            low >= 0.5 for low in pure
-        ]
-        assert {entry.reason for entry in floors[name].withheld} == {"pureness_below_floor"}
-    assert PrivacyPolicy(guarantee="lookup").least_pureness == 0
-    # settings as they were given
-    assert PrivacyPolicy().sha256 != PrivacyPolicy(min_pureness=0.8).sha256
-
-
-def test_the_floor_decides_alike_for_everybody_of_a_group() -> None:
-    """Who assumes each member in turn, with the same private values, sees it withheld for all or
-    for none.
-    """
-    anonymizer, rng = shared("reciprocal"), np.random.default_rng(4)
-    moved = {
-        column: TRAIN[column] + rng.uniform(-0.5, 0.5, len(TRAIN)).round(3) for column in QUASI[:2]
-    }
-    # rows, and numbers of no row
-    asked = pd.concat([LOW, TRAIN.assign(**moved)[LABELS == "low"]], ignore_index=True)
-    regions, everybody = anonymizer.regions_of(asked), anonymizer.regions_of(TRAIN)
-    reached = set()
-    for i, entry in list(enumerate(anonymizer.transform(asked)))[::5]:
-        group = TRAIN[[region == regions[i] for region in everybody]]
-        group = group.assign(**asked.loc[i, PRIVATE].to_dict())
-        others = anonymizer.transform(group[risk(group) == "low"])
-        outcome = {(other.status, getattr(other, "reason", None)) for other in others}
-        assert outcome <= {(entry.status, getattr(entry, "reason", None))}
-        reached |= outcome
-    assert ("released", None) in reached
-    assert ("withheld", "pureness_below_floor") in reached

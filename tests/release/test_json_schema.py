@@ -16,9 +16,6 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.policy import (
     GuaranteeName,
     Objective,
-    OnInfeasible,
-    PrivateForm,
-    RareValues,
 )
 from cfk_plugin.release.explanations import SCHEMA_VERSION
 from cfk_plugin.release.results import (
@@ -66,7 +63,6 @@ def written(k: int = 5, **settings: Any) -> dict[str, Any]:
         quasi_identifiers=["age", "weight", "since", "school", "city", "zip", "smoker"],
         ordinal={"school": ["low", "mid", "high"]},
         hierarchies={"zip": {"2000": ["2*"], "2018": ["2*"], "9000": ["9*"]}},
-        bins={"salary": [30, 40, 60, 90]},
     )
     population = Population.from_frame(rows, schema)
     anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=k, **settings))
@@ -79,8 +75,6 @@ WRITTEN = written()
 SETTINGS: dict[str, dict[str, Any]] = {
     "floors": {"min_pureness": 0.5, "max_ncp": 0.9, "near_native": 0.1, "objective": "ncp"},
     "wide regions": {"k": 40},
-    "bins": {"private_values": "bins", "alpha": 0.9},
-    "withheld": {"rare_values": "withhold"},
 }
 
 
@@ -106,10 +100,6 @@ def test_real_output_is_valid() -> None:
         for entry in entries["wide regions"]
         for part in entry["region"].values()
     )
-    assert any(
-        isinstance(value, dict) for entry in entries["bins"] for value in entry["released"].values()
-    )
-    assert any(entry.get("withheld") for entry in entries["withheld"])
 
 
 @pytest.mark.parametrize(
@@ -148,10 +138,9 @@ HARMS: dict[str, Callable[[dict[str, Any]], object]] = {
     "values in an interval": lambda content: released(content)["region"]["age"].update(values=[24]),
     "a reason of its own": lambda content: withheld(content).update(reason="age is 24"),
     "values of what is withheld": lambda content: withheld(content).update(released={"salary": 60}),
-    "a value in a bin": lambda content: released(content)["released"].update(
-        salary={"low": 40, "high": 60, "exact": 41}
+    "a range of a private number": lambda content: released(content)["released"].update(
+        salary={"low": 40, "high": 60}
     ),
-    "a value for a name": lambda content: released(content).update(withheld=[41]),
     "a sentence of its own": lambda content: released(content)["certificate"].update(
         not_stopped=["somebody earns 41"]
     ),
@@ -212,9 +201,6 @@ def test_settings_and_reasons_are_those_of_the_code() -> None:
         (prototype["method"], Method),
         (certificate["guarantee"], DPGuarantee),
         (settings["properties"]["objective"], Objective),
-        (settings["properties"]["on_infeasible"], OnInfeasible),
-        (settings["properties"]["private_values"], PrivateForm),
-        (settings["properties"]["rare_values"], RareValues),
     ]:
         assert set(found["enum"]) == set(get_args(told))
     assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(GuaranteeName))

@@ -108,7 +108,7 @@ def test_every_answer_has_the_margin_at_its_nearest_point(kind: str, margin: flo
 def test_without_moves_every_answer_has_the_margin_too() -> None:
     model = MODELS["forest"]
     queries = refused(table(1), model)
-    anonymizer = fitted(TRAIN, model, margin=0.3, move_towards_query=False)
+    anonymizer = fitted(TRAIN, model, margin=0.3)
     reached = probability(model, points_of(anonymizer.explain(queries), queries))
     assert len(reached) > 0
     assert (reached >= 0.65 - 1e-9).all()
@@ -247,7 +247,7 @@ def test_a_person_with_several_rows_counts_once() -> None:
         return asked["income"] / 100 + 0.08
 
     schema = Schema.from_frame(rows, quasi_identifiers=["age", "rooms"], subject="person")
-    policy = PrivacyPolicy(k=K, private_values="exact")
+    policy = PrivacyPolicy(k=K)
     anonymizer = KAnonymizer(policy=policy)
     anonymizer.fit(Population.from_frame(rows, schema), ask, 1, threshold=0.5)
     # the lead of weak rows is (0.52 - 0.5) / 0.5 = 0.04
@@ -262,7 +262,7 @@ def test_five_times_k_people_are_left() -> None:
     def ask(asked: pd.DataFrame) -> pd.Series:
         return asked["income"] / 100
 
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=6, private_values="exact"))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=6))
     anonymizer.fit(population(rows), ask, 1, threshold=0.5)
     assert anonymizer.pipeline_.rows.requirement.margin == 0.05
 
@@ -278,7 +278,7 @@ def test_the_default_is_none_where_those_who_are_left_form_no_group() -> None:
 
     schema = Schema.from_frame(rows, quasi_identifiers=["age", "rooms"], sensitive=["religion"])
     people = Population.from_frame(rows, schema)
-    settings = {"k": K, "l": 2, "private_values": "exact"}
+    settings = {"k": K, "l": 2}
     anonymizer = KAnonymizer(policy=PrivacyPolicy(**settings))
     anonymizer.fit(people, ask, 1, threshold=0.5)
     assert anonymizer.pipeline_.rows.requirement.margin == 0
@@ -338,12 +338,12 @@ def test_probabilities_that_say_something_else_than_predictions_give_no_margin()
 
 
 def test_other_guarantees_have_no_margin() -> None:
-    for guarantee in ("lookup", "reciprocal"):
+    for guarantee in ("lookup",):
         assert PrivacyPolicy(guarantee=guarantee).margin == 0
         with pytest.raises(PolicyError, match="margin"):
             PrivacyPolicy(guarantee=guarantee, margin=0.2)
     assert PrivacyPolicy(guarantee="lookup").with_guarantee("catalogue").margin == "auto"
-    assert PrivacyPolicy().with_guarantee("reciprocal").margin == 0
+    assert PrivacyPolicy().with_guarantee("lookup").margin == 0
 
 
 @pytest.mark.parametrize("margin", [-0.1, 1, 1.5, "much", True, None, float("nan")])
@@ -484,4 +484,4 @@ def test_unusable_later_models_are_refused() -> None:
     with pytest.raises(ModelError, match="does not have the classes"):
         fitted(TRAIN, model, later=[always, always])
     with pytest.raises(PolicyError, match='needs guarantee="catalogue"'):
-        fitted(TRAIN, model, guarantee="reciprocal", later=[model, model])
+        fitted(TRAIN, model, guarantee="lookup", later=[model, model])

@@ -70,7 +70,6 @@ def answered(model: Any, desired: Any, threshold: float | None = None, margin: A
         None,
         population=POPULATION,
         policy=PrivacyPolicy(k=5, margin=margin),
-        start="query",
         **asked,
     )
     found = private.explain(QUERIES)
@@ -311,7 +310,7 @@ SERVED: Any = [
     ("catalogue", REGRESSOR, "50..80", (50, 80), None),
     ("catalogue", FOREST, "mid,high", {"mid", "high"}, None),
     ("catalogue", LOGISTIC, "1", 1, 0.3),
-    ("reciprocal", FOREST, "mid,high", {"mid", "high"}, None),
+    ("lookup", FOREST, "mid,high", {"mid", "high"}, None),
 ]
 
 

@@ -88,7 +88,7 @@ def private(train: pd.DataFrame, population: Population) -> ProtectedExplainer:
         found.iloc[1:2, 2] = 0
         return found
 
-    policy = PrivacyPolicy(k=5, guarantee="reciprocal", min_pureness=0)
+    policy = PrivacyPolicy(k=5, guarantee="lookup", min_pureness=0)
     return protect(
         explainer, model=lambda x: x["pay"] > 50, population=population, policy=policy, desired=True
     )
@@ -154,9 +154,11 @@ def test_long_results_are_shortened_and_say_so(explanations: Explanations) -> No
 
 
 def test_an_explanation_says_its_sentence_and_draws_every_quasi_identifier(
-    explanations: Explanations,
+    explanations: Explanations, population: Population, queries: pd.DataFrame
 ) -> None:
-    entry = explanations.generalized[0]
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5))
+    anonymizer.fit(population, lambda x: x["pay"] > 50, desired=True)
+    entry = anonymizer.explain(queries).generalized[0]
     html = entry._repr_html_()
     assert entry.text() in html.replace("&lt;", "<").replace("&gt;", ">")
     assert html.count("<svg") == 2
@@ -201,7 +203,7 @@ def test_prototypes_show_their_budget_and_no_people() -> None:
 def test_what_protects_says_which_guarantee_it_gives(
     private: ProtectedExplainer, population: Population
 ) -> None:
-    assert "At least 5 people are mapped to each region" in private._repr_html_()
+    assert "At least 5 people fit each region" in private._repr_html_()
     assert "intersection after a change" in PrivacyPolicy(k=7)._repr_html_()
     fitted = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(
         population, lambda x: x["pay"] > 50, desired=True

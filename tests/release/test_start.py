@@ -1,4 +1,4 @@
-"""Where the search starts: at the query, where the explainer's own methods keep working, or at it."""
+"""Whether an explainer is asked; where it is not, its own methods keep working."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cfk_plugin import Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import AdapterError, IgnoredOptionWarning, InputError, PolicyError
 
 QUASI_IDENTIFIERS = ["age", "job"]
-POLICY = PrivacyPolicy(k=5, private_values="shared")
+POLICY = PrivacyPolicy(k=5)
 SCHEMA = Schema.from_frame(ROWS, quasi_identifiers=QUASI_IDENTIFIERS, target="approved")
 POPULATION = Population.from_frame(ROWS, SCHEMA, key=b"the key of these tests")
 
@@ -24,7 +24,6 @@ def protected(explainer: Any, **options: Any) -> Any:
     settings = {
         "policy": POLICY,
         "desired": 1,
-        "start": "query",
         "sample_explainer": 0,
         **options,
     }
@@ -179,7 +178,7 @@ def test_nearest_neighbour_returns_a_table() -> None:
     assert private.features == FEATURES
 
 
-# --- which start ----------------------------------------------------------------------------------
+# --- which explainers are asked ----------------------------------------------------------------------------------
 
 
 class Declared:
@@ -203,51 +202,28 @@ def n_calls(depends_on_rows: str, **options: Any) -> int:
 @pytest.mark.parametrize(
     ("depends_on_rows", "is_asked"), [("yes", False), ("unknown", False), ("no", True)]
 )
-def test_auto_asks_only_explainers_that_depend_on_no_row(
+def test_only_explainers_that_depend_on_no_row_are_asked(
     depends_on_rows: str, is_asked: bool
 ) -> None:
-    assert (n_calls(depends_on_rows, start="auto") > 0) == is_asked
+    assert (n_calls(depends_on_rows) > 0) == is_asked
 
 
-@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal"])
-def test_auto_asks_where_the_explainers_counterfactual_is_protected(guarantee: Any) -> None:
-    policy = PrivacyPolicy(k=5, guarantee=guarantee)
-    assert n_calls("yes", start="auto", policy=policy) > 0
-
-
-@pytest.mark.parametrize(("start", "is_asked"), [("query", False), ("explainer", True)])
-def test_start_can_be_chosen(start: str, is_asked: bool) -> None:
-    assert (n_calls("yes", start=start) > 0) == is_asked
-    assert (n_calls("no", start=start) > 0) == is_asked
+def test_every_explainer_is_asked_where_its_counterfactual_is_protected() -> None:
+    assert n_calls("yes", policy=PrivacyPolicy(k=5, guarantee="lookup")) > 0
 
 
 def test_declarations_of_adapters_are_checked() -> None:
     with pytest.raises(AdapterError, match="depends_on_rows"):
-        protected(Declared("perhaps"), start="auto")
+        protected(Declared("perhaps"))
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"start": "anchor"}, InputError, "auto, query, explainer"),
-        (
-            {"start": "query", "policy": PrivacyPolicy(k=5, guarantee="reciprocal")},
-            PolicyError,
-            "come from a catalogue",
-        ),
-    ],
-)
-def test_starts_that_cannot_be_are_refused(
-    options: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        protected(refused, **options)
+def test_a_lookup_guarantee_without_an_explainer_is_refused() -> None:
+    with pytest.raises(PolicyError, match="come from a catalogue"):
+        protected(None, policy=PrivacyPolicy(k=5, guarantee="lookup"))
 
 
 def test_without_an_explainer_the_catalogue_answers() -> None:
-    with pytest.raises(InputError, match="no explainer"):
-        protected(None, start="explainer")
-    private = protected(None, start="auto")
+    private = protected(None)
     assert private.explain(QUERIES) == protected(refused).explain(QUERIES)
 
 

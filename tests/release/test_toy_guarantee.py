@@ -40,7 +40,7 @@ TRAIN = pd.DataFrame(
 )
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=["age", "town"], nominal=["town"])
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
-POLICY = PrivacyPolicy(k=K, guarantee="reciprocal", min_pureness=0)
+POLICY = PrivacyPolicy(k=K, guarantee="lookup", min_pureness=0)
 GRANTED = TRAIN[TRAIN["pay"] > 2000]
 COUNTERFACTUALS = GRANTED.iloc[[0, 25, 50]].reset_index(drop=True)
 TOWNS = sorted(set(TRAIN["town"]))
@@ -133,7 +133,7 @@ def pipeline_with(anonymizer: KAnonymizer, kind: type[Guarantee]) -> Pipeline:
         guarantee=guarantee,
         protector=protector,
         method=method,
-        verifier=guarantee.verifier(reference=None, seed=0),
+        verifier=guarantee.verifier(seed=0),
     )
 
 

@@ -101,11 +101,11 @@ def test_a_region_that_the_recount_refused_fails_its_protector(judge: Any) -> No
 
 
 STRICT = dataclasses.replace(reported.POLICY, l=3, t=0.2)
-TEN = PrivacyPolicy(guarantee="reciprocal", k=10, min_pureness=0.5, max_ncp=0.5)
+TEN = PrivacyPolicy(guarantee="lookup", k=10, min_pureness=0.5, max_ncp=0.5)
 TENS = dict.fromkeys(("k", "k_desired", "k_effective"), 10)
 LOOKUP = PrivacyPolicy(k=12, guarantee="lookup", min_pureness=0.5, max_ncp=0.5)
 CATALOGUE = PrivacyPolicy(k=12, guarantee="catalogue", min_pureness=0.5, max_ncp=0.5)
-NO_FLOOR = PrivacyPolicy(guarantee="reciprocal", k=12, min_pureness=0)
+NO_FLOOR = PrivacyPolicy(guarantee="lookup", k=12, min_pureness=0)
 WOMEN = np.arange(100) % 2 == 1
 TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     "l and t hold": ({"l": 3, "t": 0.2}, {"policy": STRICT}, {}),
@@ -405,7 +405,7 @@ FINDINGS: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
         {"attack_linkage": "fail"},
     ),
     "another policy": (
-        [audit("linkage", policy=PrivacyPolicy(guarantee="reciprocal", k=2).to_dict())],
+        [audit("linkage", policy=PrivacyPolicy(guarantee="lookup", k=2).to_dict())],
         {"attack_linkage": "review"},
     ),
     "another population": ([audit("linkage", population="0" * 64)], {"attack_linkage": "review"}),

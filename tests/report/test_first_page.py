@@ -313,7 +313,7 @@ def test_what_somebody_copies_names_the_experiment_as_one_word() -> None:
 @pytest.mark.parametrize(
     ("guarantees", "words"),
     [
-        (["reciprocal"], "--against reciprocal --policy policy.json"),
+        (["lookup"], "--against exact --policy policy.json"),
         (["lookup", "catalogue"], "--against catalogue,exact --policy policy.json"),
         (["dp-pure"], "--against dp --epsilon EPSILON"),
     ],

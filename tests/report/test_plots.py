@@ -39,7 +39,7 @@ def population() -> Population:
 
 @pytest.fixture(scope="module")
 def explanations(population: Population) -> Explanations:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=7))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=7))
     anonymizer.fit(population, model=accepts, desired=True)
     return anonymizer.transform(population.frame.tail(30))
 
@@ -50,7 +50,7 @@ def costs(population: Population) -> pd.DataFrame:
 
 
 def measure(population: Population, ks: list[int], **settings: Any) -> pd.DataFrame:
-    policy = PrivacyPolicy(**{"guarantee": "reciprocal", **settings})
+    policy = PrivacyPolicy(**{"guarantee": "lookup", **settings})
     raw = population.frame.tail(20)
     return frontier(raw, population=population, model=accepts, desired=True, policy=policy, ks=ks)
 
@@ -208,7 +208,7 @@ def test_frontier_without_a_release_has_no_means(population: Population) -> None
 
 
 def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=7)).fit(
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=7)).fit(
         population, accepts, True
     )
     found = anonymizer.transform(population.frame)

@@ -334,10 +334,10 @@ def test_what_a_catalogue_verified_for_each_person_is_the_share_that_is_true(sto
         == (1.0, len(found.released))
     )
     nobody = anonymizer.transform(table[model(table)].head(3))  # for whom is not known
-    reciprocal = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="reciprocal")).fit(
+    lookup = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee="lookup")).fit(
         population, model, desired=True
     )
-    for other in (nobody, reciprocal.transform(table[model(table)].head(3), queries.head(3))):
+    for other in (nobody, lookup.transform(table[model(table)].head(3), queries.head(3))):
         assert other.released
         assert (
             PrivacyReport.of_runs(other.log(experiment="tests")).data.metric("true_rate").value

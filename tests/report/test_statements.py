@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ FOR = {
         {"inversion", "model filter", "query steering"},
         PrivacyPolicy(k=12, guarantee="lookup"),
     ),
-    "reciprocal": ({"model filter", "query steering"}, PrivacyPolicy(guarantee="reciprocal", k=12)),
     "catalogue": (set(), PrivacyPolicy(k=12, guarantee="catalogue")),
 }
 WORDS = {
@@ -70,7 +68,7 @@ def test_techniques_are_said_in_words_of_the_standard() -> None:
     lookup = PrivacyPolicy(k=12, guarantee="lookup")
     (local, groups) = (
         PrivacyReport.of_runs(reported.run(policy=policy)).data.policy["techniques"]
-        for policy in (lookup, PrivacyPolicy(guarantee="reciprocal", k=10))
+        for policy in (lookup, PrivacyPolicy(k=10))
     )
     assert [text.split(":")[0] for text in local] == [
         "record suppression",
@@ -78,21 +76,3 @@ def test_techniques_are_said_in_words_of_the_standard() -> None:
         "k-anonymity (formal model), for the people who match a region",
     ]
     assert groups[1].startswith("generalization")
-
-
-@pytest.mark.parametrize(
-    ("settings", "attributes"),
-    [
-        ({}, False),
-        ({"rare_values": "withhold"}, True),
-        ({"private_values": "bins"}, True),
-        ({"alpha": 0.5}, True),
-    ],
-)
-def test_local_suppression_is_listed_when_the_policy_withholds(
-    settings: dict[str, Any], attributes: bool
-) -> None:
-    policy = PrivacyPolicy(guarantee="reciprocal", k=10, **settings)
-    run_id = reported.run(reported.withheld(reported.rows(policy=policy), 20), policy)
-    listed = PrivacyReport.of_runs(run_id).data.policy["techniques"]
-    assert any(text.startswith("local suppression") for text in listed) == attributes

@@ -32,7 +32,6 @@ def test_figures_are_over_what_was_released() -> None:
             people=[10.0, None, 12.0, 17.0],
             k_desired=[8.0, None, 2.0, 11.0],
             k_consistent=[1.0, None, 2.0, 3.0],
-            k_effective=[4.0, None, None, None],
             proven=[1.0, None, 0.0, 1.0],
             agrees=[0.0, None, 1.0, 1.0],
         )
@@ -46,7 +45,6 @@ def test_figures_are_over_what_was_released() -> None:
     assert found.cm == pytest.approx(1 / 3)
     assert (found.k_min, found.k_desired, found.k_desired_min) == (10, 7, 2)
     assert (found.k_consistent, found.k_consistent_min) == (2, 1)
-    assert (found.k_effective, found.k_effective_min, found.k_effective_n) == (4, 4, 1)
     assert (found.proven, found.pure) == pytest.approx((2 / 3, 1 / 3))
     assert (found.seconds, found.search_seconds, found.model_seconds) == (0.5, 0.375, 0.125)
 

@@ -30,8 +30,7 @@ class Plugin:
 def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
     population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(guarantee="reciprocal", k=4),
-        reference=population,
+        policy=PrivacyPolicy(guarantee="lookup", k=4),
         seed=5,
         plugins=[Plugin()],
     )
@@ -40,9 +39,8 @@ def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
     assert found is not None
     assert found["packages"]["numpy"] == version("numpy")
     assert [plugin for plugin in found["plugins"] if plugin.endswith("Plugin 7.8")]
-    assert {name: found[name] for name in ("seed", "reference_population", "generator")} == {
+    assert {name: found[name] for name in ("seed", "generator")} == {
         "seed": 5,
-        "reference_population": True,
         "generator": "table",
     }
     secrets = (
@@ -56,10 +54,9 @@ def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
 
 def test_what_is_not_used_is_said_too() -> None:
     population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="reciprocal", k=4)).fit(
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=4)).fit(
         population, model=lambda rows: rows["pay"] > 3, desired=True
     )
     found = anonymizer.transform(TRAIN.tail(2)).about.environment
     assert found is not None
-    assert found["reference_population"] is False
     assert not [plugin for plugin in found["plugins"] if "Plugin" in plugin]

@@ -36,7 +36,7 @@ QUERIES = pd.DataFrame(
 
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-SIX = PrivacyPolicy(guarantee="reciprocal", k=6)
+SIX = PrivacyPolicy(guarantee="lookup", k=6)
 
 
 def evaluate(
@@ -46,7 +46,7 @@ def evaluate(
         "population": population(),
         "model": accepts,
         "desired": 1,
-        "policy": {"guarantee": "reciprocal", "k": 6},
+        "policy": {"guarantee": "lookup", "k": 6},
     } | config
     return mlflow.models.evaluate(
         explainer or NearestInAge(patients()).__call__,
@@ -86,7 +86,7 @@ def test_metrics_are_those_of_protecting_the_same_explainer(plain: tuple[str, An
         model=accepts,
         population=population(),
         desired=1,
-        policy=PrivacyPolicy(guarantee="reciprocal", k=6),
+        policy=PrivacyPolicy(guarantee="lookup", k=6),
     )
     summary = here.explain(QUERIES).summary()
     for name in (
@@ -138,7 +138,7 @@ def test_thresholds_gate_a_promotion(plain: tuple[str, Any]) -> None:
         mlflow.validate_evaluation_results(candidate_result=plain[1], validation_thresholds=fails)
 
 
-SETTINGS = {"cfk.k": "6", "cfk.guarantee": "reciprocal", "cfk.policy_sha256": SIX.sha256}
+SETTINGS = {"cfk.k": "6", "cfk.guarantee": "lookup", "cfk.policy_sha256": SIX.sha256}
 
 
 def test_a_gates_run_says_what_was_asked_for_and_of_whom(
@@ -155,7 +155,7 @@ def test_a_gates_run_says_what_was_asked_for_and_of_whom(
         mlflow.start_run(run_id=plain[0]),
         pytest.raises(TrackingError, match=r"with another cfk\.k, cfk\.policy_sha256"),
     ):
-        evaluate(policy={"guarantee": "reciprocal", "k": 8})
+        evaluate(policy={"guarantee": "lookup", "k": 8})
 
 
 def test_a_run_of_an_evaluation_is_none_of_releases(plain: tuple[str, Any]) -> None:
@@ -190,7 +190,7 @@ def test_an_explainer_of_which_most_answers_are_withheld_does_not_pass_the_docum
 
     with mlflow.start_run():
         ten = pd.concat([QUERIES] * 3).iloc[:10]
-        result = evaluate(mostly, policy={"guarantee": "reciprocal", "k": 10}, queries=ten)
+        result = evaluate(mostly, policy={"guarantee": "lookup", "k": 10}, queries=ten)
     assert result.metrics["cfk.withheld_rate"] == 0.9
     assert result.metrics["cfk.k_min"] >= 10
     with pytest.raises(ModelValidationFailedException, match=r"cfk\.withheld_rate"):
@@ -299,7 +299,7 @@ def test_without_names_the_evaluator_takes_its_own_models_and_no_others(store: s
         "population": population(),
         "model": accepts,
         "desired": 1,
-        "policy": {"guarantee": "reciprocal", "k": 6},
+        "policy": {"guarantee": "lookup", "k": 6},
     }
     numbers = patients()[["age", "pay"]].assign(good=1.0)
     with mlflow.start_run():
@@ -324,7 +324,7 @@ def test_without_names_the_evaluator_takes_its_own_models_and_no_others(store: s
 
 def test_nothing_raw_is_in_the_run(mlflow_store: str, tmp_path: Path) -> None:
     with mlflow.start_run():
-        result = evaluate(policy={"guarantee": "reciprocal", "k": 6, "rare_values": "withhold"})
+        result = evaluate(policy={"guarantee": "lookup", "k": 6})
     assert result.metrics["cfk.released"] == 4
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "released.csv" for path in written)

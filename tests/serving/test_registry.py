@@ -175,7 +175,7 @@ def test_without_a_registry_the_logged_model_has_the_card_and_where_all_is_decla
     assert len(mlflow.pyfunc.load_model(info.model_uri).predict(made)) == 1
 
 
-@pytest.mark.parametrize("guarantee", ["lookup", "reciprocal", "catalogue"])
+@pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
 def test_every_card_is_plain_and_promises_nothing(guarantee: Any) -> None:
     policy = PrivacyPolicy(k=12, guarantee=guarantee, min_pureness=0.9, max_ncp=0.5)
     text = Card(population(), policy, "opposite", 1_000).text(NAME, f"models:/{NAME}/1")

@@ -41,8 +41,8 @@ def population() -> Population:
 
 
 def fitted(population: Population) -> KAnonymizer:
-    """Fit a catalogue of exact values, as no illness is shared by four people."""
-    policy = PrivacyPolicy(k=4, private_values="exact")
+    """Fit a catalogue."""
+    policy = PrivacyPolicy(k=4)
     return KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)
 
 
@@ -75,7 +75,7 @@ def test_a_catalogue_answers_queries_as_on_one_machine(
     population: Population, spark: Any, tmp_path: Path
 ) -> None:
     queries, names = patients(120).assign(id=range(120)), list(population.schema.features)
-    policy = PrivacyPolicy(k=4, private_values="exact")  # no illness is shared by four people
+    policy = PrivacyPolicy(k=4)  # no illness is shared by four people
     anonymizer = KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)
     anonymizer.seal(tmp_path / "catalogue.cfk")
     df, wishes = (
@@ -121,7 +121,7 @@ def test_jobs_have_the_goal(population: Population, spark: Any, tmp_path: Path) 
         (paid, (1_200_000, 1_500_000)),
         (named_by_pay, {"some", "much"}),
     ):
-        policy = PrivacyPolicy(k=4, private_values="exact")
+        policy = PrivacyPolicy(k=4)
         there = KAnonymizer(policy=policy).fit(population, model, desired)
         there.seal(tmp_path / "sealed.cfk")
         expected = [

@@ -28,30 +28,11 @@ NEAREST_COMBINED = 24
 COMBINATIONS_TRIED = 48
 """Nearest combinations of a region and private values that are tried."""
 
+ENTRIES_TRIED = 32
+"""Nearest entries that are tried at once."""
 
-@dataclass(frozen=True, slots=True)
-class CandidateCounts:
-    """How many candidates of a query are considered at a time.
-
-    Attributes
-    ----------
-    tried : int
-        Nearest entries that are tried at once.
-    moved : int
-        Of these, the true ones that are moved at once.
-    """
-
-    tried: int
-    moved: int
-
-
-EXACT_COUNTS = CandidateCounts(tried=16, moved=8)
-SHARED_COUNTS = CandidateCounts(tried=32, moved=16)
-"""Shared private values are seldom as near as somebody's own, so more of these are considered."""
-
-
-def candidate_counts(catalogue: Catalogue) -> CandidateCounts:
-    return SHARED_COUNTS if catalogue.is_shared else EXACT_COUNTS
+PAIRS_MOVED = 16
+"""True candidates of a query that are moved at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -133,8 +114,8 @@ class CandidateSearch:
         """Yield candidates for some queries, in rounds from near to far.
 
         1. With an explainer's start: the counterfactuals in their own groups.
-        2. The nearest entries and, if answers are moved, the nearest combinations of a region and
-           private values from elsewhere.
+        2. The nearest entries, and the nearest combinations of a region and private values from
+           elsewhere.
         3. The entries that follow, for queries without an answer, as many at a time. This is rare.
         """
         explainer_start = self._request.explainer_start
@@ -146,20 +127,21 @@ class CandidateSearch:
         region_distances, values_distances = self._distances(query)
         distances = region_distances[:, self._catalogue.region_of_entry] + values_distances
         n_entries = len(self._catalogue)
-        n_tried = candidate_counts(self._catalogue).tried
-        candidates = _entries_as_pairs(query, nearest_first(distances, n_tried), distances)
-        if self._request.move_towards_query:
-            combined = self._combined(query, region_distances, values_distances)
-            candidates = RegionAndValues.joined([candidates, combined])
-        yield candidates
-        if n_entries <= n_tried:
+        entries = nearest_first(distances, ENTRIES_TRIED)
+        yield RegionAndValues.joined(
+            [
+                _entries_as_pairs(query, entries, distances),
+                self._combined(query, region_distances, values_distances),
+            ]
+        )
+        if n_entries <= ENTRIES_TRIED:
             return
         is_open = self._so_far.n_open[query] > 0
         query = query[is_open]
         distances = distances[is_open]
         entries = nearest_first(distances, n_entries)
-        for first in range(n_tried, n_entries, n_tried):
-            yield _entries_as_pairs(query, entries[:, first : first + n_tried], distances)
+        for first in range(ENTRIES_TRIED, n_entries, ENTRIES_TRIED):
+            yield _entries_as_pairs(query, entries[:, first : first + ENTRIES_TRIED], distances)
 
     def _distances(self, query: Ints) -> tuple[Floats, Floats]:
         """Return the distances from where the search of each query starts.
@@ -169,25 +151,22 @@ class CandidateSearch:
         region_distances : float64, shape (n, n_groups)
             To regions; infinite where one may not answer the query.
         values_distances : float64, shape (n, n_entries)
-            To the private values of entries; infinite where they are not permitted. If answers are
-            moved, they take permitted values later, so that none is infinite.
+            To the private values of entries. Answers take permitted values later, so that none is
+            infinite.
         """
         request = self._request
         region_distances, values_distances = self._catalogue.distances(
-            request.start, query, request.open_to, request.candidate_cost
+            request.start, query, request.open_to
         )
         constraints = request.constraints
         if constraints.max_changes is not None:
             n_outside = self._catalogue.n_outside(constraints.queries.take(query))
             region_distances[n_outside > constraints.max_changes] = np.inf
         if constraints.rules:
-            on_regions, on_values = constraints_by_role(self._catalogue, constraints.take(query))
-            offered_parts = {name: self._catalogue.offered(name) for name in constraints.rules}
+            on_regions = self._on_regions(constraints.take(query))
+            offered_parts = {name: self._catalogue.offered(name) for name in on_regions.rules}
             n_groups = region_distances.shape[1]
             region_distances[~on_regions.admits_all(offered_parts, n_groups)] = np.inf
-            if not request.move_towards_query:
-                is_permitted = on_values.admits_all(offered_parts, len(self._catalogue))
-                values_distances[~is_permitted] = np.inf
         return region_distances, values_distances
 
     def _in_own_groups(self, explainer_start: ExplainerStart, query: Ints) -> RegionAndValues:
@@ -210,26 +189,21 @@ class CandidateSearch:
         as_entries = RegionAndValues(
             query=query, entry=own_entry, values_entry=own_entry, distance=no_distance
         )
-        moves = self._request.move_towards_query
-        keeps_own_values = moves and explainer_start.may_keep_own_values
+        keeps_own_values = explainer_start.may_keep_own_values
         pairs = RegionAndValues.joined(
             [
                 with_own_values.take((weakest >= 0) & keeps_own_values),
                 as_entries.take(own_entry >= 0),
             ]
         )
-        constraints = self._request.constraints.take(pairs.query)
-        on_regions, on_values = constraints_by_role(self._catalogue, constraints)
+        on_regions = self._on_regions(self._request.constraints.take(pairs.query))
         group = self._catalogue.region_of_entry[pairs.entry]
         regions = {name: self._catalogue.offered(name).take(group) for name in on_regions.rules}
-        is_permitted = on_regions.admits_paired(regions)
-        if not moves:
-            private_values = {
-                name: self._catalogue.offered(name).take(pairs.values_entry)
-                for name in on_values.rules
-            }
-            is_permitted &= on_values.admits_paired(private_values)
-        return pairs.take(is_permitted)
+        return pairs.take(on_regions.admits_paired(regions))
+
+    def _on_regions(self, constraints: Constraints) -> Constraints:
+        """Return the constraints on quasi-identifiers."""
+        return constraints.only(self._catalogue.partition.population.schema.quasi_identifiers)
 
     def _combined(
         self, query: Ints, region_distances: Floats, values_distances: Floats
@@ -324,14 +298,6 @@ def _entries_as_pairs(query: Ints, entries: Ints, distances: Floats) -> RegionAn
     return RegionAndValues(
         query=query[row], entry=entry, values_entry=entry, distance=distances[row, place]
     )
-
-
-def constraints_by_role(
-    catalogue: Catalogue, constraints: Constraints
-) -> tuple[Constraints, Constraints]:
-    """Return the constraints on quasi-identifiers, and those on private attributes."""
-    schema = catalogue.partition.population.schema
-    return constraints.only(schema.quasi_identifiers), constraints.only(schema.private)
 
 
 def nearest_first(distances: Floats, count: int) -> Ints:

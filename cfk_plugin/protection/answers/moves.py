@@ -136,11 +136,8 @@ class Search:
         gains = gaps + self._change_cost * values.changed(starts.points, starts.target)
         gains[~catalogue.is_movable(pairs.entry)] = 0.0
         self._n_columns = (gains > 0).sum(axis=1)  # that can take over the target's value
-        # In each, the columns that can come first; shape (n_pairs, n_private).
-        self._orders = [np.argsort(-gains, axis=1, kind="stable")]
-        if options.both_orders:
-            smallest_first = np.where(gains > 0, gains, np.inf)
-            self._orders.append(np.argsort(smallest_first, axis=1, kind="stable"))
+        # The column that gains most comes first; shape (n_pairs, n_private).
+        self._order = np.argsort(-gains, axis=1, kind="stable")
         # What the model said of each pair so far. A pair that it cannot be asked about is not true.
         self._is_true = ~(starts.is_unproven & catalogue.is_wide(pairs.entry))
         self._is_known = ~self._is_true
@@ -244,7 +241,7 @@ class Search:
             movable = movable[:0]
         n_decided = np.zeros(len(movable), dtype=np.int64)
         points = self._starts.points.take(movable)
-        owner, trials, width = self._subsets(points, movable, n_decided, self._orders[0])
+        owner, trials, width = self._subsets(points, movable, n_decided)
         is_kept = self._probe.keeps(
             Points.joined([self._starts.points.take(pairs), trials]),
             self._pairs.entry[np.append(pairs, movable[owner])],
@@ -259,21 +256,17 @@ class Search:
     # --- what true pairs come to
 
     def _reached(self, pairs: Ints, run: Ints) -> Reached:
-        """Return all points that pairs come to, in each order of columns.
+        """Return all points that pairs come to.
 
         `pairs` and `run` have the shape (n_moved,); see `_part_of_the_way`.
         """
-        walks = []
-        for order in self._orders:
-            walk = self._walk(pairs, order)
-            walks.append(walk)
-            walks.append(self._part_of_the_way(walk, pairs, run))
-        return Reached.joined(walks)
+        walk = self._walk(pairs)
+        return Reached.joined([walk, self._part_of_the_way(walk, pairs, run)])
 
-    def _walk(self, pairs: Ints, order: Ints) -> Reached:
+    def _walk(self, pairs: Ints) -> Reached:
         """Return the starts of pairs, and the points that they come to, one column after the other.
 
-        The next column in `order`, of shape (n_pairs, n_private), takes over the target's value if
+        The next column in the pair's order takes over the target's value if
         the outcome is kept with it and all columns that did so before. The last point of an owner
         is the end of its way. Each question to the model decides on several columns: it is about
         all of their subsets.
@@ -295,14 +288,14 @@ class Search:
                 takes_column = (bit < width) & is_kept[trial]
                 subset[takes_column] = larger_subset[takes_column]
                 rows = walking[takes_column]
-                columns = self._values.private_columns[order[pairs[rows], n_decided[rows] + bit]]
+                columns = self._next_columns(pairs[rows], n_decided[rows] + bit)
                 points.put(rows, columns, self._starts.target, pairs[rows])
                 reached.append(points.take(rows))
                 owners.append(rows)
             n_decided[walking] += width
             walking = walking[n_decided[walking] < self._n_columns[pairs[walking]]]
             walker, trials, width = self._subsets(
-                points.take(walking), pairs[walking], n_decided[walking], order
+                points.take(walking), pairs[walking], n_decided[walking]
             )
             entry = self._pairs.entry[pairs[walking[walker]]]
             is_kept = self._probe.keeps(trials, entry, np.ones(len(walker), dtype=bool))
@@ -323,9 +316,11 @@ class Search:
         width = np.log2(n_subsets + 1).astype(np.int64)
         return np.concatenate([no_subsets, *subsets]), width
 
-    def _subsets(
-        self, points: Points, pair: Ints, n_decided: Ints, order: Ints
-    ) -> tuple[Ints, Points, Ints]:
+    def _next_columns(self, pair: Ints, place: Ints) -> Ints:
+        """Return the column of each pair at a place of its order; all have the shape (n,)."""
+        return np.asarray(self._values.private_columns[self._order[pair, place]])
+
+    def _subsets(self, points: Points, pair: Ints, n_decided: Ints) -> tuple[Ints, Points, Ints]:
         """Enumerate which of the next columns could take over the target's value.
 
         There are as many columns as there is room for. So one call of the model tells which of them
@@ -335,8 +330,7 @@ class Search:
         ----------
         points : n points, where the search of each pair stands
         pair : shape (n,); the pair of each point
-        n_decided : shape (n,); how many of the pair's columns, in `order`, were decided before
-        order : shape (n_pairs, n_private); one of `_orders`
+        n_decided : shape (n,); how many of the pair's columns, in its order, were decided before
 
         Returns
         -------
@@ -356,7 +350,7 @@ class Search:
         for bit in range(int(width.max(initial=0))):
             rows = np.flatnonzero(subset >> bit & 1)
             pairs = pair[owner[rows]]
-            columns = self._values.private_columns[order[pairs, n_decided[owner[rows]] + bit]]
+            columns = self._next_columns(pairs, n_decided[owner[rows]] + bit)
             trials.put(rows, columns, self._starts.target, pairs)
         return owner, trials, width
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.decision import Mask
@@ -21,13 +21,10 @@ class SearchOptions:
         What each private attribute that differs from the query's adds to the distance of a result.
     rounding : bool
         Whether numbers that change are rounded where that keeps the outcome.
-    both_orders : bool
-        Whether private values also become the query's with the smallest gap first.
     """
 
     change_cost: float
     rounding: bool
-    both_orders: bool
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,9 +61,6 @@ class CatalogueRequest(HostOnly):
         True for the eligibility classes that may answer a query; see `EligibilityClasses.open_to`.
     person_of_query : int64, shape (n_queries,)
         Queries of one person get different answers.
-    move_towards_query : bool
-        Whether answers are moved towards the query, and may combine a region with private values
-        from elsewhere.
     options : SearchOptions
     explainer_start : ExplainerStart, optional
         Where the search starts; at the queries if it is None.
@@ -80,7 +74,6 @@ class CatalogueRequest(HostOnly):
     constraints: Constraints
     open_to: Mask
     person_of_query: Ints
-    move_towards_query: bool
     options: SearchOptions
     explainer_start: ExplainerStart | None = None
     asks_start_labels: bool = False
@@ -103,21 +96,3 @@ class CatalogueRequest(HostOnly):
         if self.explainer_start is None:
             return self.queries
         return self.explainer_start.counterfactuals
-
-    @property
-    def candidate_cost(self) -> float:
-        """What each private attribute that differs adds to the distance that orders candidates.
-
-        Where candidates are moved, most of their differences are no changes in the end. So only
-        differences of answers that stay as they are count, and only those from the query.
-        """
-        if self.move_towards_query or self.explainer_start is not None:
-            return 0.0
-        return self.options.change_cost
-
-    @property
-    def move_options(self) -> SearchOptions:
-        """The options of the moves; answers that stay as they are have no cost and no rounding."""
-        if self.move_towards_query:
-            return self.options
-        return replace(self.options, change_cost=0.0, rounding=False)

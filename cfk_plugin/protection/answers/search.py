@@ -9,7 +9,7 @@ of a request:
 3. Questions (`probe`): the model is asked whether the first candidates are true. What else is to be
    known, such as the queries' own outcomes, is asked along with the first question.
 4. Moves (`moves`): private values become the query's or come closer, as long as the outcome is kept
-   wherever the region requires it. Without `move_towards_query` only the start itself is checked.
+   wherever the region requires it.
 5. Rounding (`rounding`): numbers are rounded where that keeps the outcome.
 6. Choice (`diversity`): the nearest result is the answer or, where a person asks for several, the
    one that adds most to the answers before it.
@@ -29,15 +29,15 @@ from typing import final
 import numpy as np
 
 from cfk_plugin.data.decision import Labels, Mask
-from cfk_plugin.data.encoded_table import EncodedTable, encode
+from cfk_plugin.data.encoded_table import EncodedTable
 from cfk_plugin.data.predictions import Predictions
 from cfk_plugin.data.training_labels import KnownOutcomes
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.answers.candidates import (
     NEAREST_COMBINED,
+    PAIRS_MOVED,
     QUERY_VALUES,
     CandidateSearch,
-    candidate_counts,
 )
 from cfk_plugin.protection.answers.diversity import AnswersSoFar, TrueAnswers
 from cfk_plugin.protection.answers.moves import Search
@@ -72,8 +72,7 @@ class CatalogueAnswers(HostOnly):
     values_entry : int64, shape (m,), optional
         Which private values each answer began with; see `RegionAndValues`.
     moved : bool, shape (m, n_private), optional
-        Which private values are no longer those, but the query's own or on the way to them. None if
-        answers are not moved.
+        Which private values are no longer those, but the query's own or on the way to them.
     labels_at_start : shape (n,), optional
         The model's labels of the explainer's counterfactuals; None if they were not asked along.
     labels_at_queries : shape (n,), optional
@@ -192,10 +191,10 @@ def find_answers(catalogue: Catalogue, request: CatalogueRequest) -> CatalogueAn
     An answer is true if the model gives the outcome at the point of its region that is nearest to
     the query.
 
-    Without `move_towards_query`, answers are entries. With it, they are also other private values
-    that have the outcome at every combination where the group's weakest entry has it: other
-    entries', the query's own, or the explainer's if it may keep these. They then become the
-    query's, or come closer, as long as that stays so. The nearest result is the answer.
+    Answers are entries, and other private values that have the outcome at every combination where
+    the group's weakest entry has it: other entries', the query's own, or the explainer's if it may
+    keep these. They then become the query's, or come closer, as long as that stays so. The nearest
+    result is the answer.
 
     With an `explainer_start`, the search starts at the explainer's counterfactuals: one stays in
     its own group if it may keep its private values and the group may have them. Otherwise the
@@ -203,9 +202,8 @@ def find_answers(catalogue: Catalogue, request: CatalogueRequest) -> CatalogueAn
     released, gets the same region. Truth and moves still concern the query.
 
     Regions contain something that is permitted to the person, and their nearest point is permitted.
-    So are private values: only permitted entries are used or, with `move_towards_query`, all take
-    the nearest permitted values before the model is asked. What changes more than `max_changes`
-    permits is no answer.
+    So are private values: all take the nearest permitted values before the model is asked. What
+    changes more than `max_changes` permits is no answer.
 
     With `options`, answers that ask for fewer changes come first, and the numbers of moved answers
     are rounded away from the query's own where that keeps the outcome; see `round_outwards`.
@@ -233,15 +231,12 @@ def find_answers(catalogue: Catalogue, request: CatalogueRequest) -> CatalogueAn
         return answers
     query, true_answers = _by_query(request, TrueAnswers.joined(so_far.given))
     answers.entry[query] = true_answers.entry
-    moved = None
-    if request.move_towards_query:
-        moved = _moved(catalogue, values, values.start.take(query), true_answers)
     return replace(
         answers,
         points=_rows(catalogue, values, true_answers),
         predictions=true_answers.predictions,
         values_entry=true_answers.values_entry,
-        moved=moved,
+        moved=_moved(catalogue, values, values.start.take(query), true_answers),
     )
 
 
@@ -320,12 +315,12 @@ def _results(
 ) -> Iterator[TrueAnswers]:
     """Yield what the searches of some starts come to, from near to far."""
     catalogue = probe.catalogue
-    options = request.move_options
+    options = request.options
     rounder = None
     if options.rounding:
         rounder = Rounder(catalogue, values, request.constraints)
     search = Search(probe, values, starts, so_far, options, rounder=rounder)
-    n_moved = candidate_counts(catalogue).moved
+    n_moved = PAIRS_MOVED
     has_explainer_start = request.explainer_start is not None
     if has_explainer_start:
         n_moved = _n_moved_from_start(starts)
@@ -398,12 +393,7 @@ def _moved(catalogue: Catalogue, values: ValueTable, start: Points, answers: Tru
 
 
 def _rows(catalogue: Catalogue, values: ValueTable, answers: TrueAnswers) -> EncodedTable:
-    """Return the rows of answers, with the first combination of their regions; overwrite points.
-
-    Entries whose private values are released in bins, or withheld, stay as they were made.
-    """
-    if catalogue.forms:
-        return encode(catalogue.points.take(answers.entry), catalogue.partition.population.encoder)
+    """Return the rows of answers, with the first combination of their regions; overwrite points."""
     group = catalogue.region_of_entry[answers.entry]
     answers.points.places[:, list(values.schema.quasi_positions)] = catalogue.corners[group]
     return values.rows(answers.points)

@@ -31,7 +31,7 @@ class Starts(HostOnly):
     points : Points, n
         Where the searches begin.
     target : Points, n
-        What the points' private values may become. If answers are not moved, this is `points`.
+        What the points' private values may become.
     is_unproven : bool, shape (n,)
         True where the private values are not those of the pair's own entry, so that the model must
         be asked about them in the entry's region.
@@ -87,9 +87,7 @@ def starts_of(
         points = points.take(is_new)
         is_replaced = is_replaced[is_new]
         keys = keys[is_new]
-    target = points
-    if request.move_towards_query:
-        target = permitted_factuals(values, request.constraints, pairs.query, points)
+    target = permitted_factuals(values, request.constraints, pairs.query, points)
     starts = Starts(
         pairs=pairs,
         points=points,
@@ -152,12 +150,8 @@ def start_points(
     factuals = values.factuals.take(pairs.query)
     is_explainer_start = pairs.values_entry == EXPLAINER_START
     points = factuals.either(values.start.take(pairs.query), is_explainer_start)
-    if catalogue.forms:
-        _take_nearest_released(catalogue, constraints, values, pairs, points)
-        is_replaced = np.zeros(len(pairs), dtype=bool)
-    else:
-        _take_values_of_entries(catalogue, values, pairs, points)
-        is_replaced = _permit_private(constraints, values, pairs.query, points)
+    _take_values_of_entries(catalogue, values, pairs, points)
+    is_replaced = _permit_private(constraints, values, pairs.query, points)
     group = catalogue.region_of_entry[pairs.entry]
     for j in values.schema.quasi_positions:
         name = values.schema.features[j]
@@ -166,27 +160,6 @@ def start_points(
         points.places[:, j] = codes
         points.numbers[:, j] = numbers
     return points, is_replaced
-
-
-def _take_nearest_released(
-    catalogue: Catalogue,
-    constraints: Constraints,
-    values: ValueTable,
-    pairs: RegionAndValues,
-    points: Points,
-) -> None:
-    """Give points, in place, the private values nearest to the query in what entries release.
-
-    If private values are released in bins, or withheld, answers must not depend on the exact ones.
-    A value of which nothing is released stays the query's.
-    """
-    for j in values.private_columns.tolist():
-        name = values.schema.features[j]
-        released = catalogue.offered(name).take(pairs.values_entry)
-        codes, numbers = constraints.nearest(name, released, pairs.query, released.of)
-        is_known = ~released.is_silent[released.of]
-        points.places[is_known, j] = codes[is_known]
-        points.numbers[is_known, j] = numbers[is_known]
 
 
 def _take_values_of_entries(

@@ -6,8 +6,8 @@ protects people, is in `cfk_plugin.protection.catalogue.entries`; what shared pr
 `cfk_plugin.protection.catalogue.crowds`; at which combinations a moved answer must keep the
 outcome, in `cfk_plugin.protection.catalogue.required_combinations`.
 
-The catalogue does not hide who is in the population. If private values are exact, an entry's are
-those of a person; shared ones belong to at least k people or to no one.
+The catalogue does not hide who is in the population. The private values of an entry belong to at
+least k people or to no one.
 """
 
 from __future__ import annotations
@@ -25,23 +25,20 @@ from numpy.typing import NDArray
 from cfk_plugin.data.combinations import Grid, rows_for_cells
 from cfk_plugin.data.constraints import DistinctParts
 from cfk_plugin.data.decision import Mask
-from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.domain import INVALID, UNKNOWN, Domain
 from cfk_plugin.data.encoded_table import EncodedTable, table_of
 from cfk_plugin.data.outcome import DesiredOutcome, OutcomeTest
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.predictions import Predictions
-from cfk_plugin.data.region import Part, natural, part_of
 from cfk_plugin.data.sealing import BundleContent
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import HostOnly, PolicyError
 from cfk_plugin.metrics.heom import Heom, HeomCodes
 from cfk_plugin.metrics.information import ncp_by_attribute
-from cfk_plugin.metrics.uniqueness import Coarse
 from cfk_plugin.protection.axes import Codes, Floats, Ints
 from cfk_plugin.protection.catalogue.entries import SEARCH_LIMITS, Entries, ends_of, find_entries
 from cfk_plugin.protection.catalogue.model_calls import predictions_of
 from cfk_plugin.protection.catalogue.private_values import EncodedValues, encode_private, private_at
-from cfk_plugin.protection.catalogue.released_values import ReleasedValues
 from cfk_plugin.protection.catalogue.required_combinations import (
     MovableRegion,
     RequiredCombinations,
@@ -53,7 +50,6 @@ from cfk_plugin.protection.catalogue.required_combinations import (
 from cfk_plugin.protection.partition.partition import Partition
 
 _SINGLE_VALUES = 4  # of each attribute, tried with the query's own values of all others
-_NOTHING_RELEASED = 0.5  # distance of a private value of which an entry releases nothing
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,12 +88,9 @@ class Catalogue(HostOnly):
     pure: Floats  # share of the entry's region, or of a sample of it, that has the entry's outcome
     goal: DesiredOutcome
     model: TrainingLabels
-    policy: PrivacyPolicy
     # by private attribute, further numbers that set the ranges of distances
     ends: Mapping[str, pd.Series] = field(default_factory=dict)
-    # forms in which private values are released and compared; empty if unchanged
-    forms: Sequence[Coarse] = ()
-    # by group, if answers are moved; see `combinations_of_people`
+    # by group; see `combinations_of_people`
     inside: Mapping[int, Sequence[Grid]] = field(default_factory=dict)
     # what the catalogue was opened from; None if it was built from rows
     sealed: BundleContent | None = None
@@ -113,7 +106,7 @@ class Catalogue(HostOnly):
     ) -> Catalogue:
         """Find the admissible entries of every group; the model is asked in large batches.
 
-        With a book, shared private values are the ones in it.
+        With a book, private values are the ones in it.
 
         Raises
         ------
@@ -123,20 +116,17 @@ class Catalogue(HostOnly):
         if len(partition.regions) == 0:
             raise PolicyError(_no_group(policy))
         entries = find_entries(partition, policy, goal, model, SEARCH_LIMITS)
-        draft = cls.of_entries(entries, partition, policy, goal, model)
+        draft = cls.of_entries(entries, partition, goal, model)
         entries = entries.take(draft.published_order())
-        inside: dict[int, list[Grid]] = {}
-        if policy.moves_towards_query:
-            inside = combinations_of_people(partition, np.unique(draft.group), policy.k)
-        ends = ends_of(partition, policy, entries.forms)
-        return cls.of_entries(entries, partition, policy, goal, model, ends=ends, inside=inside)
+        inside = combinations_of_people(partition, np.unique(draft.group), policy.k)
+        ends = ends_of(partition, policy)
+        return cls.of_entries(entries, partition, goal, model, ends=ends, inside=inside)
 
     @classmethod
     def of_entries(
         cls,
         entries: Entries,
         partition: Partition,
-        policy: PrivacyPolicy,
         goal: DesiredOutcome,
         model: TrainingLabels,
         *,
@@ -154,17 +144,15 @@ class Catalogue(HostOnly):
             pure=entries.pure,
             goal=goal,
             model=model,
-            policy=policy,
             ends=ends,
-            forms=entries.forms,
             inside=inside,
         )
 
     def published_order(self) -> Ints:
         """Return the entries to keep, in an order that reveals nothing of the table's order.
 
-        They are sorted by region, then by what is released of their private values, then by the
-        exact values. Of entries of one group with the same release, the first is kept.
+        They are sorted by region, then by private values. Of entries of one group with the same
+        private values, the first is kept.
 
         Returns
         -------
@@ -172,11 +160,9 @@ class Catalogue(HostOnly):
             Positions of these entries.
         """
         released = self.released_codes
-        # The last key sorts first.
-        keys = [*self.values.sort_keys, *released.T[::-1], self.region_of_entry]
-        order = np.lexsort(keys)
-        group_and_release = np.column_stack([self.group, released])[order]
-        _, first_of_equal = np.unique(group_and_release, axis=0, return_index=True)
+        order = np.lexsort([*released.T[::-1], self.region_of_entry])  # the last key sorts first
+        group_and_values = np.column_stack([self.group, released])[order]
+        _, first_of_equal = np.unique(group_and_values, axis=0, return_index=True)
         return order[np.sort(first_of_equal)]
 
     def __len__(self) -> int:
@@ -184,13 +170,6 @@ class Catalogue(HostOnly):
 
     def _counts(self) -> str:
         return f"{len(self)} entries, {len(self.partition.regions)} groups"
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether only private values of at least k people, of no one, or of the query itself are
-        released.
-        """
-        return self.policy.private_values == "shared" and len(self.private_at) > 0
 
     # The private values of entries
 
@@ -239,40 +218,50 @@ class Catalogue(HostOnly):
         return np.unique(numbers, return_index=True)[1]
 
     @cached_property
-    def _released(self) -> ReleasedValues:
-        return ReleasedValues(self.partition.population, self.values, self.forms)
+    def _numbers_without_code(self) -> list[Floats]:
+        """For each private attribute the numbers of entries that no row has, ascending."""
+        return [np.unique(column[~np.isnan(column)]) for column in self.values.numbers.T]
 
-    @property
-    def released_codes(self) -> Codes:
-        """What is released of the private values of each entry; shape (n_entries, n_private).
+    def _released_codes_of(self, values: EncodedValues) -> Codes:
+        """Return n private values as codes that are equal where the values are.
 
-        These are codes, with further ones for numbers without a code, bins, and nothing.
+        A value that a row has keeps its code. Numbers that an entry has, and no row, get codes
+        below `INVALID`; those that no entry has either keep `UNKNOWN`. The shape is (n, n_private).
         """
-        return self._released.codes
+        released = values.codes.copy()
+        for j, without_code in enumerate(self._numbers_without_code):
+            released[:, j] = _codes_of_values(
+                values.codes[:, j], values.numbers[:, j], without_code
+            )
+        return released
+
+    @cached_property
+    def released_codes(self) -> Codes:
+        """The private values of each entry as codes that are equal where the values are.
+
+        The shape is (n_entries, n_private); see `_released_codes_of`.
+        """
+        return self._released_codes_of(self.values)
 
     @cached_property
     def entry_of_release(self) -> dict[bytes, int]:
-        """The number of each entry, by its group and what is released of its private values."""
+        """The number of each entry, by its group and private values."""
         keys = np.column_stack([self.group, self.released_codes])
         return {key.tobytes(): entry for entry, key in enumerate(keys)}
 
     def entry_of(self, counterfactuals: EncodedTable, groups: Ints) -> Ints:
         """Return the entry that each counterfactual itself is.
 
-        That is the one by which its group offers its private values; the first, if several forms of
-        release offer them; -1 if there is none. `groups` and the result have the shape (n,).
+        That is the one by which its group offers its private values; -1 if there is none. `groups`
+        and the result have the shape (n,).
         """
         values = EncodedValues(
             codes=counterfactuals.codes[:, self.private_at],
             numbers=counterfactuals.numbers[:, self.private_at],
         )
-        no_entry = len(self)
-        first = np.full(len(groups), no_entry, dtype=np.int64)
-        for pattern in self._released.patterns:
-            keys = np.column_stack([groups, self._released.codes_in(pattern, values)])
-            entries = [self.entry_of_release.get(key.tobytes(), no_entry) for key in keys]
-            first = np.minimum(first, np.array(entries, dtype=np.int64))
-        return np.where(first < no_entry, first, -1)
+        keys = np.column_stack([groups, self._released_codes_of(values)])
+        entries = [self.entry_of_release.get(key.tobytes(), -1) for key in keys]
+        return np.array(entries, dtype=np.int64)
 
     # The regions of entries
 
@@ -442,18 +431,11 @@ class Catalogue(HostOnly):
             return {name: population.domains[name] for name in schema.private}
         domains = {}
         for name in schema.private:
-            columns = [self._values_released_as_they_are(name)]
+            columns = [self.private[name]]
             if name in self.ends:
                 columns.append(self.ends[name])
             domains[name] = Domain.of(pd.concat(columns, ignore_index=True), schema[name])
         return domains
-
-    def _values_released_as_they_are(self, name: str) -> pd.Series:
-        """Return a private attribute's values of the entries that release them unchanged."""
-        if len(self.forms) == 0:
-            return self.private[name]
-        is_unchanged = [name not in form for form in self.forms]
-        return self.private[name][is_unchanged]
 
     @cached_property
     def private_values(self) -> tuple[Heom, HeomCodes]:
@@ -503,9 +485,7 @@ class Catalogue(HostOnly):
         ]
         return np.array(widths, dtype=np.float64) / 2
 
-    def distances(
-        self, queries: EncodedTable, rows: Ints, open_to: Mask, change_cost: float = 0.0
-    ) -> tuple[Floats, Floats]:
+    def distances(self, queries: EncodedTable, rows: Ints, open_to: Mask) -> tuple[Floats, Floats]:
         """Return the distances of some queries to movable regions, and to entries' private values.
 
         A region's distance is that of its nearest point plus half of its width.
@@ -517,9 +497,6 @@ class Catalogue(HostOnly):
             Positions of the queries.
         open_to : shape (n_queries, n_eligibility_classes)
             Which eligibility classes may answer each query.
-        change_cost : float
-            What each private attribute that differs adds to the distance: about as much as a
-            quasi-identifier outside of the region adds.
 
         Returns
         -------
@@ -539,13 +516,9 @@ class Catalogue(HostOnly):
             codes=queries.codes[rows][:, self.private_at],
             numbers=queries.numbers[rows][:, self.private_at],
         )
-        if len(self.forms) > 0:
-            return regions, self._distances_to_releases(values, change_cost)
         heom, of_entries = self.private_values
         of_queries = self._heom_codes(values)
         private = heom.distances(of_queries, of_entries) * len(self.private_at)
-        if change_cost > 0:
-            private += change_cost * n_different(of_queries, of_entries)
         return regions, private
 
     def n_outside(self, queries: EncodedTable) -> Ints:
@@ -556,89 +529,25 @@ class Catalogue(HostOnly):
         codes, numbers = queries.quasi_identifiers
         return self.partition.distance.n_outside(codes, numbers, self.group_of_region)
 
-    def _distances_to_releases(self, values: EncodedValues, change_cost: float) -> Floats:
-        """Return the distances of n private values to what is released of the entries.
-
-        These are computed as for regions, and 1/2 for an attribute of which nothing is released.
-        Each value outside of what is released adds `change_cost`. The shape is (n, n_entries).
-        """
-        total = np.zeros((len(values), len(self)))
-        for j, name in enumerate(self.domains):
-            parts = self.offered(name)
-            codes = values.codes[:, j]
-            domain = self.partition.population.domains[name]
-            if domain.is_numeric:
-                numbers = domain.numbers_of(codes, values.numbers[:, j])
-                heom, _ = self.private_values
-                distance, is_outside = _distances_to_ranges(parts, numbers, heom.ranges[name])
-            else:
-                is_known = codes >= 0
-                is_inside = parts.inside[:, codes.clip(min=0)] & is_known  # (n_parts, n)
-                is_outside = ~is_inside.T
-                distance = is_outside.astype(np.float64)
-            distance = distance + change_cost * is_outside
-            total += np.where(parts.is_silent, _NOTHING_RELEASED, distance)[:, parts.of]
-        return total
-
     def offered(self, name: str) -> DistinctParts:
-        """Return what entries release of a private attribute, or movable regions of a
-        quasi-identifier.
-        """
+        """Return each movable region's part for a quasi-identifier."""
         if name not in self._offers:
-            population = self.partition.population
-            if name in population.schema.quasi_identifiers:
-                parts = self._parts_of_regions(name)
-            else:
-                parts = self._parts_of_entries(name)
-            self._offers[name] = DistinctParts.build(population.domains[name], parts)
+            domain = self.partition.population.domains[name]
+            parts = [self.partition.regions[group][name] for group in self.group_of_region.tolist()]
+            self._offers[name] = DistinctParts.build(domain, parts)
         return self._offers[name]
 
-    def _parts_of_regions(self, name: str) -> list[Part | None]:
-        """Return each movable region's part for a quasi-identifier."""
-        return [self.partition.regions[group][name] for group in self.group_of_region.tolist()]
 
-    def _parts_of_entries(self, name: str) -> list[Part | None]:
-        """Return each entry's part for a private attribute; None if nothing of it is released."""
-        parts: list[Part | None] = [part_of(natural(value)) for value in self.private[name]]
-        for i, form in enumerate(self.forms):
-            if name in form:
-                parts[i], _ = form[name]
-        return parts
+def _codes_of_values(codes: Codes, numbers: Floats, without_code: Floats) -> Codes:
+    """Return codes, of shape (n,), with one below `INVALID` for each number of `without_code`.
 
-
-def n_different(a: HeomCodes, b: HeomCodes) -> Ints:
-    """Return in how many attributes each row of `a` differs from each of `b`.
-
-    The shape is (len(a), len(b)). Two missing values are the same.
+    `without_code` is ascending. Other values keep their code.
     """
-    count = np.zeros((len(a), len(b)), dtype=np.int64)
-    for numbers, other_numbers in zip(a.numbers.T, b.numbers.T, strict=True):
-        both_missing = np.isnan(numbers)[:, None] & np.isnan(other_numbers)
-        count += (numbers[:, None] != other_numbers) & ~both_missing
-    for codes, other_codes in zip(a.codes.T, b.codes.T, strict=True):
-        count += codes[:, None] != other_codes
-    return count
-
-
-def _distances_to_ranges(
-    parts: DistinctParts, numbers: Floats, attribute_range: float
-) -> tuple[Floats, Mask]:
-    """Return the distances of n numbers to distinct ranges, and a mask of those outside.
-
-    A distance is that to the nearest end plus half of the width, in shares of the attribute's
-    range. A missing number is at the distance 0 if a missing value is in the part, otherwise 1.
-    Numbers are at the distance 1 from a part without numbers. Both results have the shape
-    (n, n_parts).
-    """
-    low, high, has_missing = parts.ends
-    number = numbers[:, None]
-    is_inside = (low <= number) & (number <= high)  # (n, n_parts)
-    to_nearest_end = np.maximum(0, np.maximum(low - number, number - high))
-    distance = (to_nearest_end + (high - low) / 2) / (attribute_range or np.inf)
-    is_missing = np.isnan(number)
-    distance = np.where(is_missing, 1 - has_missing, np.nan_to_num(distance, nan=1.0))
-    is_outside = np.where(is_missing, has_missing == 0, ~is_inside)
-    return distance, is_outside
+    if not len(without_code):
+        return codes
+    place = np.searchsorted(without_code, numbers).clip(max=len(without_code) - 1)
+    is_listed = (codes == UNKNOWN) & (without_code[place] == numbers)
+    return np.where(is_listed, INVALID - 1 - place, codes).astype(np.int32)
 
 
 def _no_group(policy: PrivacyPolicy) -> str:
@@ -650,6 +559,5 @@ def _no_group(policy: PrivacyPolicy) -> str:
     ]
     return (
         f"the people with the desired outcome form no group with {' and '.join(limits)}, so"
-        " there is no catalogue; lower k, l or margin, raise t, ask for another outcome, or"
-        ' choose guarantee="reciprocal"'
+        " there is no catalogue; lower k, l or margin, raise t, or ask for another outcome"
     )

@@ -7,20 +7,19 @@ quasi-identifiers of all people is left with k people whose private values these
 model gives the outcome for enough of the region, so that the explanation is true for most of the
 combinations that it stands for.
 
-Which private values are tried is decided before the model is asked. Exact ones are those of the
-group's members. Shared ones belong to at least k people of the population or to no one; how they
-are chosen is in `cfk_plugin.protection.catalogue.crowds`. Groups without an entry then try
-the private values of other groups' entries.
+Which private values are tried is decided before the model is asked. They belong to at least k
+people of the population or to no one; how they are chosen is in
+`cfk_plugin.protection.catalogue.crowds`. Groups without an entry then try the private values of
+other groups' entries.
 
-It is not protected who is in the population. Exact private values are somebody's, and an adversary
-who knows them recognizes this person. That the model gives the outcome for k members is a fact
-about the model, which the entry discloses.
+It is not protected who is in the population. That the model gives the outcome for k members is a
+fact about the model, which the entry discloses.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,11 +32,10 @@ from cfk_plugin.data.rows import in_order
 from cfk_plugin.data.training_labels import TrainingLabels
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.metrics.uniqueness import Coarse, PrivateRelease
-from cfk_plugin.protection.axes import Codes, Floats, Ints
+from cfk_plugin.protection.axes import Floats, Ints
 from cfk_plugin.protection.catalogue.crowds import shared_candidates
 from cfk_plugin.protection.catalogue.model_calls import calls_of
-from cfk_plugin.protection.catalogue.private_values import EncodedValues, private_at, private_codes
+from cfk_plugin.protection.catalogue.private_values import EncodedValues, private_codes
 from cfk_plugin.protection.catalogue.required_combinations import grid_of
 from cfk_plugin.protection.catalogue.scales import in_dtype, scales_of
 from cfk_plugin.protection.partition.microaggregation import counts_once
@@ -54,11 +52,11 @@ class SearchLimits:
     combination at which an entry is tried.
     """
 
-    entries_per_group: int = 64  # most combinations of private values that a group offers
-    # The same for shared private values. A crowd's center is tried in many groups, while a small
-    # group has few private values of its own.
-    shared_entries_per_group: int = 24
-    shared_entries_per_k: int = 2  # times k, if that is less
+    # Most combinations of private values that are tried in a group: centers of crowds ...
+    centers_per_group: int = 24
+    centers_per_k: int = 2  # times k, if that is less
+    # ... and, in a group without an entry, the private values of other groups' entries.
+    values_from_elsewhere: int = 64
     least_combinations: int = 45  # at which an entry is tried, if not at all of them
     most_combinations: int = 64
     # of the lower bound of a sampled share: high, as many entries are tried and verification must
@@ -71,9 +69,9 @@ class SearchLimits:
         """Return how many rows the model may be asked about."""
         return max(self.rows_per_training_row * n_training_rows, self.least_rows)
 
-    def n_shared_entries(self, k: int) -> int:
-        """Return how many shared private values are tried in a group of at least k people."""
-        return min(self.shared_entries_per_group, self.shared_entries_per_k * k)
+    def n_centers(self, k: int) -> int:
+        """Return how many centers are tried in a group of at least k people."""
+        return min(self.centers_per_group, self.centers_per_k * k)
 
     def n_combinations(self, n_rows: int, n_members: int, n_groups: int) -> int:
         """Return at how many combinations an entry is tried, so that half of the rows suffice for
@@ -91,12 +89,10 @@ SEARCH_LIMITS = SearchLimits()
 class Entries(HostOnly):
     """Private values that may go with the region of a group, one per entry."""
 
-    # Shape (n,); a training row of the group, which has these values unless they are from elsewhere
-    rows: Ints
+    rows: Ints  # shape (n,); a training row of the group
     values: EncodedValues  # of n rows
     consistent: Ints  # shape (n,); members of the group that the model is consistent with
     pure: Floats  # shape (n,); share of the region, or of a sample of it, that has the outcome
-    forms: list[Coarse]  # forms in which private values are released; empty if all are unchanged
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -108,7 +104,6 @@ class Entries(HostOnly):
             values=self.values.take(at),
             consistent=self.consistent[at],
             pure=self.pure[at],
-            forms=_forms_at(self.forms, at),
         )
 
     def joined(self, others: Entries) -> Entries:
@@ -118,32 +113,19 @@ class Entries(HostOnly):
             values=self.values.joined(others.values),
             consistent=np.concatenate([self.consistent, others.consistent]),
             pure=np.concatenate([self.pure, others.pure]),
-            forms=self.forms + others.forms,
         )
 
 
-def ends_of(
-    partition: Partition,
-    policy: PrivacyPolicy,
-    forms: Iterable[Coarse],
-) -> dict[str, pd.Series]:
-    """Return further numbers that set the ranges of distances, by private attribute.
+def ends_of(partition: Partition, policy: PrivacyPolicy) -> dict[str, pd.Series]:
+    """Return where each private number is expected to end (`scales_of`), by attribute.
 
-    These are the edges of bins that are released and, if private values are shared, where the
-    attribute's numbers are expected to end (`scales_of`).
+    These numbers set the ranges of distances, with those of the entries.
     """
-    edges: dict[str, set[float]] = {}
-    for form in forms:
-        for name, (bin_, _) in form.items():
-            if bin_ is not None:
-                edges.setdefault(name, set()).update([bin_.low, bin_.high])
-    ends = {name: pd.Series(sorted(numbers)) for name, numbers in edges.items()}
-    if policy.private_values != "shared":
-        return ends
     domains = partition.population.domains
-    for name, scale in scales_of(partition, policy.k).items():
-        ends[name] = in_dtype(domains[name], np.array([scale.low, scale.high]))
-    return ends
+    return {
+        name: in_dtype(domains[name], np.array([scale.low, scale.high]))
+        for name, scale in scales_of(partition, policy.k).items()
+    }
 
 
 def find_entries(
@@ -160,7 +142,7 @@ def find_entries(
     candidates = _candidates(partition, policy, limits)
     entries = nothing.trying(candidates, n_rows).admissible(goal, model)
     n_rows_left = n_rows - (model.model.rows - n_rows_before)
-    from_elsewhere = _candidates_from_elsewhere(partition, entries, limits.entries_per_group)
+    from_elsewhere = _candidates_from_elsewhere(partition, entries, limits.values_from_elsewhere)
     entries = entries.joined(nothing.trying(from_elsewhere, n_rows_left).admissible(goal, model))
     _tell_of_groups_without(partition, entries.rows)
     return entries
@@ -208,18 +190,12 @@ def _candidates(partition: Partition, policy: PrivacyPolicy, limits: SearchLimit
     keyed = population.keyed_numbers(grouped)
     rows = grouped[in_order(population.codes[grouped], population.schema, group, keyed)]
     group = partition.group_of_row[rows]
-    if policy.private_values == "shared":
-        shared = shared_candidates(partition, policy.k)
-        first_of_group = rows[np.searchsorted(group, shared.group)]
-        candidates = _Candidates(rows=first_of_group, values=shared.values)
-        n_most = limits.n_shared_entries(policy.k)
-    else:
-        values = EncodedValues.of_codes(private_codes(population, rows))
-        candidates = _Candidates(rows, values).take(values.first_of_equal(group))
-        n_most = limits.entries_per_group
+    shared = shared_candidates(partition, policy.k)
+    first_of_group = rows[np.searchsorted(group, shared.group)]
+    candidates = _Candidates(rows=first_of_group, values=shared.values)
     group = partition.group_of_row[candidates.rows]
     place_in_group = np.arange(len(group)) - np.searchsorted(group, group)
-    return candidates.take(np.flatnonzero(place_in_group < n_most))
+    return candidates.take(np.flatnonzero(place_in_group < limits.n_centers(policy.k)))
 
 
 def _candidates_from_elsewhere(partition: Partition, entries: Entries, n_most: int) -> _Candidates:
@@ -293,14 +269,9 @@ class _Trial(HostOnly):
 
     partition: Partition
     candidates: _Candidates
-    forms: list[Coarse]  # of the candidates as they are released; empty if all are unchanged
-    # For each candidate, the codes that each private attribute may stand for once it is released;
-    # empty if all are released unchanged.
-    axes: Sequence[Sequence[Codes]]
     members: _GroupMembers
     grids: Sequence[Grid]  # of each group's region
     n_combinations: int  # at which a candidate is tried, if its region has so many
-    release: PrivateRelease
     policy: PrivacyPolicy
     confidence: float  # of the lower bound of a sampled share
 
@@ -314,14 +285,11 @@ class _Trial(HostOnly):
         return cls(
             partition=partition,
             candidates=_Candidates(rows=no_rows, values=no_values),
-            forms=[],
-            axes=[],
             members=members,
             grids=[grid_of(population, region) for region in partition.regions],
             n_combinations=limits.n_combinations(
                 limits.n_rows(population.n_rows), len(members), len(partition.regions)
             ),
-            release=PrivateRelease(population, policy),
             policy=policy,
             confidence=limits.confidence,
         )
@@ -333,47 +301,14 @@ class _Trial(HostOnly):
 
     def trying(self, candidates: _Candidates, n_rows: int) -> _Trial:
         """Try as many candidates as the model may be asked about, equally many of every group."""
-        partition = self.partition
-        release = self.release
-        n_combinations = [self.n_combinations] * len(self.grids)
-        if release.is_exact:
-            n_combinations = [min(self.n_combinations, grid.size) for grid in self.grids]
+        n_combinations = [min(self.n_combinations, grid.size) for grid in self.grids]
         cost = self.members.n_cells + np.array(n_combinations)
-        group = partition.group_of_row[candidates.rows]
-        candidates = candidates.take(_affordable(group, cost, n_rows))
-        if release.is_exact:
-            axes = [()] * len(candidates.rows)
-            return replace(self, candidates=candidates, forms=[], axes=axes)
-        forms = list[Coarse]()
-        axes_of_forms = list[Sequence[Codes]]()
-        codes, numbers = self._whole_rows(candidates)
-        for i, group_i in enumerate(partition.group_of_row[candidates.rows].tolist()):
-            members = partition.rows_mapped_to(partition.regions[group_i])
-            form = release.decide(codes[i], numbers[i], members)
-            forms.append(form)
-            axes_of_forms.append(_axes(release, codes[i], numbers[i], form))
-        return replace(self, candidates=candidates, forms=forms, axes=axes_of_forms)
+        group = self.partition.group_of_row[candidates.rows]
+        return replace(self, candidates=candidates.take(_affordable(group, cost, n_rows)))
 
     def take(self, at: Ints) -> _Trial:
         """Return the candidates at some positions, in their order."""
-        return replace(
-            self,
-            candidates=self.candidates.take(at),
-            forms=_forms_at(self.forms, at),
-            axes=[self.axes[i] for i in at.tolist()],
-        )
-
-    def _whole_rows(self, candidates: _Candidates) -> tuple[Codes, Floats]:
-        """Return codes and numbers of the candidates' training rows with their private values.
-
-        Both have the shape (n_candidates, n_features).
-        """
-        population = self.partition.population
-        codes = population.codes[candidates.rows]
-        numbers = np.full(codes.shape, np.nan)
-        codes[:, private_at(population)] = candidates.values.codes
-        numbers[:, private_at(population)] = candidates.values.numbers
-        return codes, numbers
+        return replace(self, candidates=self.candidates.take(at))
 
     def admissible(self, goal: DesiredOutcome, model: TrainingLabels) -> Entries:
         """Return the candidates with which at least k members and enough of the region have the
@@ -388,7 +323,6 @@ class _Trial(HostOnly):
             values=trial.candidates.values,
             consistent=n_consistent[has_k_members],
             pure=share,
-            forms=trial.forms,
         )
         return entries.take(np.flatnonzero(lower_bound >= self.policy.least_pureness))
 
@@ -456,27 +390,8 @@ class _Trial(HostOnly):
         return share, lower_bound
 
     def _combinations(self, i: int) -> Grid:
-        """Return what a candidate stands for once it is released: values of every attribute."""
-        return Grid((*self.grids[int(self.group[i])].codes, *self.axes[i]))
-
-
-def _axes(
-    release: PrivateRelease, codes: Codes, numbers: Floats, form: Coarse
-) -> tuple[Codes, ...]:
-    """Return the codes that each private attribute of a row may stand for in a form of release.
-
-    Codes and numbers are one row's, of shape (n_features,).
-    """
-    binned = [name for name, (part, _) in form.items() if part is not None]
-    withheld = [name for name, (part, _) in form.items() if part is None]
-    return release.axes(codes, numbers, binned, withheld)
-
-
-def _forms_at(forms: Sequence[Coarse], at: Ints) -> list[Coarse]:
-    """Return the forms at some positions; none if all private values are unchanged."""
-    if len(forms) == 0:
-        return []
-    return [forms[i] for i in at.tolist()]
+        """Return the combinations of a candidate's region."""
+        return self.grids[int(self.group[i])]
 
 
 def _affordable(group: Ints, cost: Ints, n_rows: int) -> Ints:

@@ -51,13 +51,10 @@ class EncodedValues(HostOnly):
         numbers = np.nan_to_num(self.numbers)
         return [*numbers.T[::-1], *self.codes.T[::-1]]
 
-    def first_of_equal(self, *before: Ints) -> Ints:
-        """Return, in ascending order, the first position of each distinct row.
-
-        Rows are equal if their values are, and those of the arrays `before`, of shape (n,).
-        """
+    def first_of_equal(self) -> Ints:
+        """Return, in ascending order, the first position of each distinct row."""
         numbers = (np.nan_to_num(self.numbers) + 0.0).view(np.int64)
-        keys = np.column_stack([*before, self.codes, numbers])
+        keys = np.column_stack([self.codes, numbers])
         return np.sort(np.unique(keys, axis=0, return_index=True)[1])
 
     def frame(self, population: Population) -> pd.DataFrame:

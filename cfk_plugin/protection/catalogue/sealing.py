@@ -236,7 +236,6 @@ def catalogue_from_arrays(
         pure=arrays.pure,
         goal=goal,
         model=model,
-        policy=policy,
         inside=_sealed_sets(arrays),
         sealed=sealed,
     )

@@ -95,10 +95,9 @@ def releasable_values(
     if names_without_value:
         names = ", ".join(map(repr, names_without_value))
         raise PolicyError(
-            f"no value of {names} is shared by k = {k} people, so none can"
-            ' be released with private_values="shared"; give them fewer categories (of dates and'
-            " numbers bins=), declare what identifies people in identifiers=, which the model must"
-            ' then do without, or choose private_values="exact"'
+            f"no value of {names} is shared by k = {k} people, so none can be released; give them"
+            " fewer categories, or declare what identifies people in identifiers=, which the model"
+            " must then do without"
         )
     return releasable
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -61,15 +61,9 @@ from cfk_plugin.protection.partition.kernels import (
 from cfk_plugin.protection.partition.merging import merge_unfit
 from cfk_plugin.protection.partition.partition import Partition, by_group, regions_of
 
-Effort = Literal["fast", "balanced", "thorough"]
-
 # Work of a search, in comparisons of a class with a group: for each small class; at least; and at
 # most. The first two are multiplied by k / 10 from k = 10 up.
-_WORK: dict[Effort, tuple[float, float, float]] = {
-    "fast": (1.5e3, 2e6, 2e8),
-    "balanced": (9e3, 1e7, 2e9),
-    "thorough": (6e4, 6e7, 1e10),
-}
+_WORK = (9e3, 1e7, 2e9)
 _SLICES = 32  # calls of the search, which can be interrupted between them
 _SEED = 0x9E3779B97F4A7C15
 _WEIGHTINGS = 16  # ways to weigh the growth of a draft in the search
@@ -117,7 +111,6 @@ def group_classes(
     k: int,
     labels: Floats | None = None,
     *,
-    effort: Effort = "balanced",
     run: Run = lambda work, tables: [*map(work, tables)],
 ) -> ClassShares:
     """Divide the people of equivalence classes into groups of at least k.
@@ -137,8 +130,6 @@ def group_classes(
     labels : shape (n_classes,), in [0, 1]
         Groups are kept similar in them: a group that holds both 0 and 1 loses `_LABEL_WEIGHT` more,
         next to an NCP of 1.
-    effort
-        How long the search takes.
     run
         How blocks are executed. It has no influence on them.
     """
@@ -150,7 +141,7 @@ def group_classes(
         axes = _joined(axes, AxisArrays.of([label_axis]))
         codes = np.column_stack([codes, level]).astype(np.int32)
     canonical = np.lexsort(codes.T[::-1])
-    shares = _divide_blocks(axes, codes[canonical], counts[canonical], k, effort, run)
+    shares = _divide_blocks(axes, codes[canonical], counts[canonical], k, run)
     return _renumbered(shares, canonical)
 
 
@@ -226,19 +217,17 @@ def _orderings(axes: AxisArrays, codes: Codes, people: Ints) -> list[Ints]:
     return orderings
 
 
-def _divide_blocks(
-    axes: AxisArrays, codes: Codes, people: Ints, k: int, effort: Effort, run: Run
-) -> ClassShares:
+def _divide_blocks(axes: AxisArrays, codes: Codes, people: Ints, k: int, run: Run) -> ClassShares:
     """Divide the people of all classes, block by block if there are very many.
 
     The blocks depend on the classes alone, not on how they are executed.
     """
     blocks = _blocks(axes, codes, people, k)
     if len(blocks) < 2 or min(people[block].sum() for block in blocks) < k:
-        return _divide_block(axes, codes, people, k, effort)
+        return _divide_block(axes, codes, people, k)
 
     def divide(table: Ints) -> Ints:
-        shares = _divide_block(axes, table[:, :-1].astype(np.int32), table[:, -1], k, effort)
+        shares = _divide_block(axes, table[:, :-1].astype(np.int32), table[:, -1], k)
         return np.column_stack([shares.class_index, shares.people, shares.group])
 
     tables = [np.column_stack([codes[block], people[block]]).astype(np.int64) for block in blocks]
@@ -272,9 +261,7 @@ def _blocks(axes: AxisArrays, codes: Codes, people: Ints, k: int) -> list[Ints]:
     return np.split(ordering, np.searchsorted(n_small, ends, side="right"))
 
 
-def _divide_block(
-    axes: AxisArrays, codes: Codes, people: Ints, k: int, effort: Effort
-) -> ClassShares:
+def _divide_block(axes: AxisArrays, codes: Codes, people: Ints, k: int) -> ClassShares:
     """Divide the people of one block. The numbers of groups may have gaps."""
     orderings = _orderings(axes, codes, people)
     kind = np.where(people >= k, _LARGE, _SMALL)
@@ -290,7 +277,7 @@ def _divide_block(
     groups = _first_groups(classes, people[packed], k)
     pool = GroupMembers.empty(len(packed), axes.kind.size, max(64, 4 * k + LENDERS))
     if n_small > 0:
-        _search(classes, groups, pool, k, effort)
+        _search(classes, groups, pool, k)
     group_of_empty = _seat_empty_classes(classes, groups, pool, k, n_with_people)
     shares = _shares_of(groups, group_of_empty)
     return shares._replace(class_index=packed[shares.class_index])
@@ -490,11 +477,9 @@ def _run_ends(people: Ints, k: int) -> Ints:
         n_grouped = int(total[end - 1])
 
 
-def _search(
-    classes: PackedClasses, groups: Groups, pool: GroupMembers, k: int, effort: Effort
-) -> None:
+def _search(classes: PackedClasses, groups: Groups, pool: GroupMembers, k: int) -> None:
     """Improve the groups in place by local search; there is at least one small class."""
-    work_per_class, least_work, most_work = _WORK[effort]
+    work_per_class, least_work, most_work = _WORK
     work = max(work_per_class * classes.n_small, least_work) * max(1.0, k / 10)
     work = int(min(work, most_work))
     gained_people = np.arange(k + 1).clip(1)
@@ -550,7 +535,6 @@ def partition_of(
     policy: PrivacyPolicy,
     eligibility: Ints,
     likely: Floats | None,
-    effort: Effort,
 ) -> Partition:
     """Return the partition of a population for a policy; built once.
 
@@ -564,14 +548,12 @@ def partition_of(
         A group holds rows of one eligibility class only, and none of class -1.
     likely : shape (n_classes,)
         The partial dependence of the outcome, in which groups are kept similar.
-    effort
-        How long the search takes.
     """
     built = _BUILT.setdefault(population, {})
     likely_bytes = None if likely is None else likely.tobytes()
-    key = (policy.k, policy.l, policy.t, eligibility.tobytes(), likely_bytes, effort)
+    key = (policy.k, policy.l, policy.t, eligibility.tobytes(), likely_bytes)
     if key not in built:
-        built[key] = _build(population, policy, eligibility, likely, effort)
+        built[key] = _build(population, policy, eligibility, likely)
     return built[key]
 
 
@@ -580,11 +562,10 @@ def _build(
     policy: PrivacyPolicy,
     eligibility: Ints,
     likely: Floats | None,
-    effort: Effort,
 ) -> Partition:
     """Divide the rows of each eligibility class, and merge groups that miss k, l or t."""
     group_of_row, eligibility_of_group = _group_eligible_rows(
-        population, policy.k, eligibility, likely, effort
+        population, policy.k, eligibility, likely
     )
     n_groups = len(eligibility_of_group)
     grouped = np.flatnonzero(group_of_row >= 0)
@@ -616,7 +597,7 @@ def _build(
 
 
 def _group_eligible_rows(
-    population: Population, k: int, eligibility: Ints, likely: Floats | None, effort: Effort
+    population: Population, k: int, eligibility: Ints, likely: Floats | None
 ) -> tuple[Ints, Ints]:
     """Divide each eligibility class with at least k people by itself.
 
@@ -632,16 +613,14 @@ def _group_eligible_rows(
     for eligibility_class in np.unique(eligibility[eligibility >= 0]):
         rows = np.flatnonzero(eligibility == eligibility_class)
         if population.people(rows) >= k:
-            group = _group_rows(population, k, rows, likely, effort)
+            group = _group_rows(population, k, rows, likely)
             group_of_row[rows] = len(eligibility_of_group) + group
             added = np.full(group.max() + 1, eligibility_class)
             eligibility_of_group = np.append(eligibility_of_group, added)
     return group_of_row, eligibility_of_group
 
 
-def _group_rows(
-    population: Population, k: int, rows: Ints, likely: Floats | None, effort: Effort
-) -> Ints:
+def _group_rows(population: Population, k: int, rows: Ints, likely: Floats | None) -> Ints:
     """Divide some rows into groups of at least k people; return the group of each row."""
     counted = counts_once(population, rows)
     classes, class_of_row = np.unique(population.cell_of(rows), return_inverse=True)
@@ -653,7 +632,6 @@ def _group_rows(
         people,
         k,
         labels,
-        effort=effort,
         run=_two_at_a_time,
     )
     return _assign_rows(population, rows, counted, class_of_row, shares)

@@ -224,14 +224,14 @@ class Partition(HostOnly):
 
 
 @dataclass(slots=True)
-class ReciprocalProtector:
+class GroupProtector:
     """Looks up the group of a counterfactual in a fixed partition.
 
     It asks no model, and gives no bound on the loss.
     """
 
     partition: Partition
-    name: str = "reciprocal"
+    name: str
 
     def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
         """Return the region of each counterfactual's group.

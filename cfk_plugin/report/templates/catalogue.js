@@ -88,8 +88,7 @@
       const keeps = feature.read.map(part => !isLimited || permits(feature, part, own[j]));
       for (let i = 0; i < count; i++) {
         const code = feature.at[i];
-        if (isLimited && (code < 0 || !keeps[code])) away[i] = Infinity;
-        else if (code >= 0) away[i] += gaps[code];
+        away[i] += isLimited && !keeps[code] ? Infinity : gaps[code];
       }
     });
     const least = away.reduce((a, b) => Math.min(a, b), Infinity);
@@ -104,8 +103,9 @@
   const fill = (frame, values) => frame.replace(/\{(\w*)\}/g, (_, name) => typeof values === "string" ? values : values[name]);
 
   /** List changes, which may hold commas themselves. */
-  function join(items, frame = language.changes.last, mark = "; ") {
-    return items.length === 1 ? items[0] : fill(frame, {first: items.slice(0, -1).join(mark), last: items.at(-1)});
+  function join(items) {
+    if (items.length === 1) return items[0];
+    return fill(language.changes.last, {first: items.slice(0, -1).join("; "), last: items.at(-1)});
   }
 
   /** Write a number in full: text as it was entered, times a power of ten, grouped where it is long. */
@@ -163,7 +163,7 @@
     const changes = [];
     data.features.forEach((feature, j) => {
       const code = feature.at[i], part = feature.read[code];
-      if (!part || contains(feature, part, own[j])) return;
+      if (contains(feature, part, own[j])) return;
       const told = feature.described[code];
       const text = own[j].missing ? fill(language.changes.own_not_stated, {new: told}) : instead(feature, told, ownText(feature, own[j], code));
       changes.push({name: feature.name, text, size: sizeOf(feature, part, own[j]), chosen: feature.chosen});
@@ -181,8 +181,6 @@
     if (texts.length) say(["", "one", "two"][texts.length] ?? "more", {count, changes: join(texts)});
     else if (!situation.length) say("no_change", {});
     if (situation.length) say(texts.length ? "situation" : "only_situation", {changes: join(situation)});
-    const withheld = data.features.filter(feature => feature.at[i] < 0).map(feature => feature.name.replaceAll("_", " ")).sort();
-    if (withheld.length) said.push(fill(language.answers.withheld_columns, {columns: join(withheld, language.changes.names, ", ")}));
     const [share] = data.pureness.values[data.pureness.at[i]];
     if (share < 1)
       said.push(fill(language.answers.part_of_combinations, {share: fill(data.percent, number(String(Math.trunc(share * 1000) / 10)))}));
@@ -213,7 +211,7 @@
     const facts = put(element("more"), "ul", "");
     put(facts, "li", `Outcome: ${pick(data.outcomes)}.`);
     put(facts, "li", `${pick(data.people)} people of the table fit its ranges. At least ${few} of them have this outcome` +
-      (pick(data.coarse) ? "." : `, and at least ${few} would get it with the other values given here in the place of theirs.`));
+      `, and at least ${few} would get it with the other values given here in the place of theirs.`);
     put(facts, "li", low === high
       ? `The model gives this outcome at ${percent(share)} of all combinations of values that fit.`
       : `The model gives this outcome at about ${percent(share)} of the combinations of values that fit ` +
@@ -226,10 +224,10 @@
     const body = put(table, "tbody", "", {role: "rowgroup"}), names = ["Attribute", "You", "Explanation", "Changes"];
     for (const name of names) put(head, "th", name, {scope: "col", role: "columnheader"});
     data.features.forEach((feature, j) => {
-      const part = feature.read[feature.at[i]], stays = part && contains(feature, part, own[j]);
-      const row = put(body, "tr", "", {role: "row"}), kind = part && !stays ? "changes" : "stays";
+      const part = feature.read[feature.at[i]], stays = contains(feature, part, own[j]);
+      const row = put(body, "tr", "", {role: "row"}), kind = stays ? "stays" : "changes";
       put(row, "th", feature.name, {scope: "row", role: "rowheader"});
-      [own[j].text, part ? part.said : "withheld", !part ? "not said" : stays ? "no" : "yes"].forEach((text, at) =>
+      [own[j].text, part.said, stays ? "no" : "yes"].forEach((text, at) =>
         put(row, "td", text, {role: "cell", "data-label": names[at + 1], ...(at === 2 ? {class: kind} : {})}));
     });
   }
