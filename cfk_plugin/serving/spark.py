@@ -66,7 +66,6 @@ def explain_spark(
 
     Whatever fails on a worker (model, opening the file) gives withheld records with a reason.
     Nothing is raised there, as Spark sends exceptions with their text to the driver and its logs.
-    So ``on_infeasible="raise"`` withholds, too.
 
     Parameters
     ----------

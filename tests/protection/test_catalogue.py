@@ -29,7 +29,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.data.constraints import Constraints
 from cfk_plugin.data.encoded_table import encode
-from cfk_plugin.errors import ModelError, NotFittedError, PolicyError, PopulationError
+from cfk_plugin.errors import InputError, ModelError, NotFittedError, PolicyError
 from cfk_plugin.metrics import ncp
 from cfk_plugin.protection.answers.request import CatalogueRequest
 from cfk_plugin.protection.answers.search import find_answers
@@ -686,5 +686,5 @@ def test_shows_counts_alone_and_refuses_pickle() -> None:
         repr(guarantee.catalogue)
         == f"Catalogue({len(guarantee.catalogue)} entries, {groups} groups)"
     )
-    with pytest.raises(PopulationError, match="pickle"):
+    with pytest.raises(InputError, match="pickle"):
         pickle.dumps(guarantee.catalogue)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Region, Schema
-from cfk_plugin.errors import PopulationError
+from cfk_plugin.errors import InputError
 from cfk_plugin.metrics import ncp, t_closeness
 from cfk_plugin.metrics.heom import Heom
 from cfk_plugin.protection.partition import microaggregation as groups
@@ -341,7 +341,7 @@ def test_is_built_once_shows_counts_alone_and_refuses_pickle() -> None:
     assert partition is not fitted(described(train), k=4).guarantee_.partition
     assert repr(partition) == f"Partition({len(partition.regions)} groups, {len(train)} rows)"
     for holder in (partition, partition.distance):
-        with pytest.raises(PopulationError, match="pickle"):
+        with pytest.raises(InputError, match="pickle"):
             pickle.dumps(holder)
 
 

@@ -245,15 +245,6 @@ def test_k_beside_a_policy_or_prototypes_is_refused() -> None:
         private(None, policy=None, k=1)
 
 
-def test_k_of_a_sealed_population_keeps_its_other_settings(tmp_path: Path) -> None:
-    sealed = KAnonymizer(policy=PrivacyPolicy(k=K, guarantee="lookup"))
-    sealed.fit(POPULATION, label, desired=1).seal(tmp_path / "sealed.cfk")
-    opened = Population.open(tmp_path / "sealed.cfk", key=b"the key of these tests")
-    explainer = protect(neighbour(), model=label, population=opened, desired=1, k=2 * K)
-    found = explainer.explain(QUERIES)
-    assert found.policy == PrivacyPolicy(k=2 * K, guarantee="lookup")
-
-
 @pytest.mark.filterwarnings("ignore::cfk_plugin.errors.PrivacyLeakWarning")
 def test_prototypes_need_no_explainer() -> None:
     people = Population.from_frame(ROWS, infer_domains(ROWS, SCHEMA))

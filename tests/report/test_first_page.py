@@ -235,7 +235,7 @@ def test_what_to_do_next_is_in_order_and_each_leads_to_its_place() -> None:
     assert [target for target, _, _ in found] == [
         "#check-group_gap",
         "#check-attack_membership",
-        "#section-1",
+        "#check-human_inputs",
     ]
     assert found[0][1].startswith("Settle: Group gap. ")
     assert found[1][1] == (
