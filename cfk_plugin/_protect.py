@@ -19,11 +19,7 @@ from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import (
-    InputError,
-    PolicyError,
-    require,
-)
+from cfk_plugin.errors import InputError, PolicyError, require
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
 from cfk_plugin.plugins import load_plugins
 from cfk_plugin.protection.compiled import KERNELS

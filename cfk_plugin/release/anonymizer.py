@@ -475,6 +475,8 @@ class KAnonymizer(HostOnly):
 
         Raises
         ------
+        PolicyError
+            If the guarantee has no catalogue.
         BundleError
             If the file cannot be written.
         """

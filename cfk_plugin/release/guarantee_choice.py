@@ -90,15 +90,6 @@ def _divide_people(
         return partition_of(rows.population, policy, eligibility.of_rows, likely)
 
 
-def _sealed_guarantee(
-    sealed: BundleContent, policy: PrivacyPolicy, goal: DesiredOutcome, rows: TrainingLabels
-) -> Guarantee:
-    """Return the guarantee of a sealed catalogue."""
-    eligibility = EligibilityClasses(policy, goal, rows)
-    catalogue = _sealed_catalogue(sealed, rows, policy, goal)
-    return SealedCatalogueGuarantee(policy, rows, eligibility, catalogue, sealed)
-
-
 def _sealed_catalogue(
     sealed: BundleContent, rows: TrainingLabels, policy: PrivacyPolicy, goal: DesiredOutcome
 ) -> Catalogue:

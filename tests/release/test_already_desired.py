@@ -255,9 +255,8 @@ def test_dices_own_result_has_no_counterfactual_for_such_people() -> None:
 
 
 def test_a_server_says_that_nothing_needs_to_change() -> None:
-    explainer = protect(
-        None, model=Model(), population=POPULATION, policy=PrivacyPolicy(k=5), desired="yes"
-    )
+    policy = PrivacyPolicy(k=5)
+    explainer = protect(None, model=Model(), population=POPULATION, policy=policy, desired="yes")
     handler = RequestHandler(POPULATION, explainer, most=50)
     (record,) = handler.answer(GRANTED.head(1))
     assert (record["status"], record["reason"]) == ("withheld", ALREADY)

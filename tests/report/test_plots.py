@@ -181,7 +181,7 @@ def test_prototypes_have_no_people_to_plot(population: Population) -> None:
 
 def test_frontier_has_the_figures_of_each_k(population: Population) -> None:
     raw = population.frame.tail(20)
-    policy = PrivacyPolicy(guarantee="reciprocal", k=7)
+    policy = PrivacyPolicy(guarantee="lookup", k=7)
     anonymizer = KAnonymizer(policy=policy).fit(population, accepts, True)
     summary = anonymizer.transform(raw).summary()
     (row,) = measure(population, [7]).to_dict("records")

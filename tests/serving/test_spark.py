@@ -42,8 +42,7 @@ def population() -> Population:
 
 def fitted(population: Population) -> KAnonymizer:
     """Fit a catalogue."""
-    policy = PrivacyPolicy(k=4)
-    return KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)
+    return KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, model=accepts, desired=1)
 
 
 def plain(result: Any) -> list[dict[str, Any]]:
@@ -98,10 +97,10 @@ def test_a_catalogue_answers_queries_as_on_one_machine(
             repr({n: r[n] for n in r if n != "query"}) for r in expected
         )
     assert {record["status"] for record in expected} == {"released", "withheld"}
-    policy = PrivacyPolicy(k=4, guarantee="reciprocal")
-    reciprocal = KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)
+    policy = PrivacyPolicy(k=4, guarantee="lookup")
+    lookup = KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)
     with pytest.raises(PolicyError, match="needs a catalogue"):
-        explain_spark(df, reciprocal, key=KEY)
+        explain_spark(df, lookup, key=KEY)
     with pytest.raises(InputError, match="answers"):
         explain_spark(df, anonymizer, answers=0, key=KEY)
     with pytest.raises(InputError, match="nobody"):
@@ -121,8 +120,7 @@ def test_jobs_have_the_goal(population: Population, spark: Any, tmp_path: Path) 
         (paid, (1_200_000, 1_500_000)),
         (named_by_pay, {"some", "much"}),
     ):
-        policy = PrivacyPolicy(k=4)
-        there = KAnonymizer(policy=policy).fit(population, model, desired)
+        there = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, model, desired)
         there.seal(tmp_path / "sealed.cfk")
         expected = [
             record_of(entry, people[entry.query], names, population.domains)

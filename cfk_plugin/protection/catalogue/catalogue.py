@@ -106,8 +106,6 @@ class Catalogue(HostOnly):
     ) -> Catalogue:
         """Find the admissible entries of every group; the model is asked in large batches.
 
-        With a book, private values are the ones in it.
-
         Raises
         ------
         PolicyError
