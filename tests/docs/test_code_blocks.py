@@ -43,7 +43,8 @@ RUN_ELSEWHERE = {
 }
 NOT_RUN = {
     "make ": "sets up an environment of its own",
-    ".venv/bin/python tests/benchmarks": "runs for minutes, on tables that are not here",
+    "python tests/benchmarks": "runs for minutes, on tables that are not here",
+    "python -m reproduction": "does so, too",
     "pip install": "changes the environment",
     "export CFK": "sets the environment of a shell",
     "export MLFLOW": "does so, too",
