@@ -136,7 +136,7 @@ def test_answers_are_training_rows_regions_of_k_or_seeded_prototypes() -> None:
     raw, kept, drawn = (asked(name)[1] for name in ("raw", "exact", "dp"))
     assert raw.explanations is None
     assert len(raw.rows.merge(EVERYBODY.X.head(120).drop_duplicates())) == len(raw.rows)
-    assert kept.explanations.summary()["k_effective_min"] >= 5
+    assert kept.explanations.summary()["k_min"] >= 5
     assert {entry.certificate.guarantee for entry in drawn.explanations.prototypes} == {"none"}
     policies = {name: OWNERS[name].policy for name in OWNERS}  # type: ignore[attr-defined]
     assert policies["raw"] is None

@@ -612,7 +612,7 @@ def test_the_page_holds_values_of_entries_alone(published: tuple[Explanations, P
     assert set(data["clauses"]["values"]) == {wording.outcome(e.outcome) for e in entries}
     english = wording.language.sections
     assert all(data["language"][name] == english[name] for name in data["language"])
-    figures = {"k", "features", "outcomes", "width", "people", "coarse", "pureness"}
+    figures = {"k", "features", "outcomes", "width", "people", "pureness"}
     assert {*data} == figures | {"clauses", "language", "percent"}
 
 

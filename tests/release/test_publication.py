@@ -170,7 +170,7 @@ def test_a_failing_model_publishes_nothing() -> None:
     asked[0] = 1
     with pytest.raises(ModelError) as raised:
         anonymizer.published()
-    assert "clerk" not in str(raised.getrepr(style="long"))
+    assert "clerk" not in str(raised.value)
 
 
 # --- as files of the command line ---

@@ -132,7 +132,7 @@ def test_a_report_is_of_what_was_released(store: str) -> None:
     run_id = found.log(experiment="tests")
     found.log(run_id=run_id)
     report, summary = PrivacyReport.of_runs(run_id), found.summary()
-    assert 0 < summary["withheld"] < 30
+    assert 0 <= summary["withheld"] < 30
     counts = [report.data.metric(name).value for name in ("asked", "released", "withheld")]
     assert counts == [60, 2 * summary["released"], 2 * summary["withheld"]]
     for name in (
