@@ -175,24 +175,6 @@ def test_asking_the_model_agrees_with_a_loop(guarantee: str) -> None:
         assert min(consistent) >= 5
 
 
-def test_what_was_moved_towards_the_asker_is_looked_for_in_nobody() -> None:
-    asking = TRAIN[~GOOD].head(8).reset_index(drop=True)
-    found = Setting(setting(guarantee="catalogue").anonymizer, NATIVE, asking)
-    releases, private = found.releases, ["pay", "owns"]
-    moved = [release.entry.recount.moved for release in releases]
-    assert len({len(names) for names in moved}) > 1
-    for release, names in zip(releases, moved, strict=True):
-        held = [name for name in private if name not in names]
-        inside = found.population.frame.iloc[release.rows]
-        carry = np.logical_and.reduce(
-            [inside[name] == release.entry.released[name] for name in held], axis=0
-        )
-        assert (
-            set(release.targets) <= set(release.rows[carry]) if held else not len(release.targets)
-        )
-        assert len(release.targets) or not (held and carry.any())
-
-
 # --- who and what is attacked ---------------------------------------------------------------------
 
 

@@ -523,7 +523,7 @@ def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
             assert_clean(repr(lines_of(path)), results, path.name)
 
 
-@pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
+@pytest.mark.parametrize("guarantee", ["lookup"])
 def test_files_and_reports(
     watch: Watch, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
 ) -> None:

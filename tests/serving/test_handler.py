@@ -139,7 +139,8 @@ def test_an_internal_failure_is_a_constant_text() -> None:
 
 
 def rows_by_catalogue() -> handler.RequestHandler:
-    people = Population.from_frame(TABLE, SCHEMA)
+    shared = TABLE.assign(illness=[f"kind {i % 2}" for i in range(len(TABLE))])
+    people = Population.from_frame(shared, SCHEMA)
     policy = PrivacyPolicy(k=K)
     explainer = protect(None, model=accepts, population=people, policy=policy, desired=1)
     return handler.RequestHandler(people, explainer, 50)
