@@ -76,7 +76,7 @@ from cfk_plugin.plots import RiskDisplay
 
 RiskDisplay.from_explanations(found).plot().figure_.savefig("risk.png")
 """,
-    "mlflow": """
+    "serve": """
 import mlflow
 mlflow.set_tracking_uri("sqlite:///mlflow.db")
 from cfk_plugin import PrivacyReport
@@ -88,7 +88,7 @@ assert PrivacyReport.of_experiment("an environment of its own").to_json()
 # What says in one line which extra it needs, where there is none.
 TOLD = {
     "schema table.parquet": "parquet",
-    "demo": "mlflow",
+    "demo": "serve",
 }
 
 
