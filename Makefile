@@ -110,7 +110,7 @@ CORE := $(addprefix tests/,data/test_schema.py data/test_population.py metrics/t
 OTHERS ?= lowest 3.12 3.13
 core: $(READY)
 	@for other in $(OTHERS); do \
-		python=$(PYTHON) options="--resolution=lowest-direct sqlalchemy<2.1"; \
+		python=$(PYTHON) options="--resolution=lowest-direct sqlalchemy>=2,<2.1"; \
 		if [ $$other != lowest ]; then \
 			options= python=; \
 			for each in python$$other $$HOME/.pyenv/versions/$$other.*/bin/python; do \
