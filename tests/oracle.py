@@ -348,7 +348,10 @@ def answer_rules(
 
 
 def value_rules(world: World, values: Content, factual: pd.Series) -> Iterator[str]:
-    """A private value is the query's own, belongs to k people or to no one, or lies between these."""
+    """A category is the query's own, or belongs to k people or to no one.
+
+    Numbers and dates are not checked: an answer may move them anywhere between.
+    """
     for name, value in values.items():
         n_people = world.count(world.has_values({name: value}))
         if n_people == 0 or n_people >= world.k or _is_equal(value, factual[name]):
