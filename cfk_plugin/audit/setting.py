@@ -76,16 +76,8 @@ class Release(AuditRows):
 
     @property
     def values(self) -> Mapping[str, Any]:
-        return _not_moved(self.entry)
-
-
-def _not_moved(entry: GeneralizedCounterfactual) -> dict[str, Any]:
-    """Return the released private values, without those of the person who asks, or moved towards
-    theirs.
-    """
-    return {
-        name: value for name, value in entry.released.items() if name not in entry.recount.moved
-    }
+        moved = self.entry.recount.moved
+        return {name: value for name, value in self.entry.released.items() if name not in moved}
 
 
 class Releases(AuditRows):
@@ -114,16 +106,13 @@ class Releases(AuditRows):
     def _read(self, at: int, entry: GeneralizedCounterfactual, own: NDArray[np.int32]) -> Release:
         population = self.crowd.population
         rows = population.members(entry.region)
-        values = _not_moved(entry)
         if self._is_catalogue:
             # The values are nobody's: behind the explanation is whoever the explainer returned.
             targets = self._in_place_of(rows, own)
-        elif values or not entry.released:
-            carriers = rows[self.crowd.carriers(rows, values)]
+        else:
+            carriers = rows[self.crowd.carriers(rows, entry.released)]
             same = self._in_place_of(carriers, own)
             targets = same if len(same) else carriers
-        else:
-            targets = rows[:0]
         return Release(at, entry, rows, population.people(rows), targets)
 
     def _in_place_of(self, rows: Rows, own: NDArray[np.int32]) -> Rows:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from applicants import FEATURES, MODEL, ROWS, as_text, dice_of, label, nice_of
+from applicants import DICE, FEATURES, MODEL, ROWS, as_text, dice_of, label, nice_of
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Explanations, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.data.region import part_contains
@@ -31,7 +31,7 @@ CALL = {
 }
 
 
-def wrapped(explainer: Any, guarantee: str = "lookup", **settings: Any) -> Any:
+def wrapped(explainer: Any, guarantee: str = "catalogue", **settings: Any) -> Any:
     policy = PrivacyPolicy(k=3, **{"guarantee": guarantee, "min_pureness": 0, **settings})
     return protect(
         explainer,
@@ -51,6 +51,42 @@ def check(answers: Explanations, asks: pd.DataFrame) -> None:
         assert parts["age"].high >= query["age"]
         assert 20 <= entry.released["income"] <= 95
         assert set(parts["job"]) & {"clerk", "nurse"}
+
+
+@pytest.mark.parametrize("method", DICE)
+def test_dice_is_told_and_held_to_it(method: str) -> None:
+    private = wrapped(dice_of(method), "lookup")
+    options = {
+        "total_CFs": 2,
+        "desired_class": 1,
+        **({"random_seed": 1} if method == "random" else {}),
+        **CALL,
+    }
+    check(private.explain(ASKS, **options), ASKS)
+    result = private.generate_counterfactuals(ASKS.head(6), **options)
+    for examples, (_, query) in zip(result.cf_examples_list, ASKS.head(6).iterrows(), strict=True):
+        shown = examples.final_cfs_df
+        for _, cells in () if shown is None else shown.iterrows():
+            assert (cells["smoker"], cells["education"]) == (
+                str(query["smoker"]),
+                str(query["education"]),
+            )
+            assert 20 <= float(cells["income"]) <= 95
+
+
+def test_dice_gets_the_arguments_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    explainer, told = dice_of("random"), []
+    own = type(explainer).generate_counterfactuals
+
+    def listening(self: Any, *args: Any, **named: Any) -> Any:
+        told.append({name: named.get(name) for name in CALL})
+        return own(self, *args, **named)
+
+    monkeypatch.setattr(type(explainer), "generate_counterfactuals", listening)
+    wrapped(explainer, "lookup").explain(
+        ASKS.head(1), total_CFs=1, desired_class=1, random_seed=1, **CALL
+    )
+    assert told == [CALL]
 
 
 @pytest.mark.parametrize("guarantee", ["catalogue", "lookup"])
@@ -93,7 +129,7 @@ def test_no_explainer_makes_an_answer_change_to_a_value_that_is_never_advised(
             explainers[explainer](),
             model=label,
             population=Population.from_frame(ROWS, schema),
-            policy=PrivacyPolicy(k=3, min_pureness=0, guarantee="lookup"),
+            policy=PrivacyPolicy(k=3, guarantee="lookup"),
             desired=1,
         )
         answers = private.explain(asks, **options.get(explainer, {}))
@@ -121,7 +157,7 @@ def test_functions_are_told_if_they_take_it() -> None:
         return neighbours.explain(queries)
 
     for explainer in (plain, knowing, neighbours):
-        check(wrapped(explainer).explain(ASKS, **CALL), ASKS)
+        check(wrapped(explainer, "lookup").explain(ASKS, **CALL), ASKS)
     assert told == [(CALL["features_to_vary"], {"permitted_range": CALL["permitted_range"]})]
     with pytest.raises(InputError, match="no feature"):
         wrapped(plain).explain(ASKS, features_to_vary=["height"])

@@ -186,7 +186,7 @@ def said(answers: Any) -> list[tuple[str, Said]]:
     found: list[tuple[str, Said]] = []
     if isinstance(answers, Explanations):
         for entry in answers.released:
-            values = {name: value for name, value in entry.released.items()}
+            values = dict(entry.released)
             found.append(
                 (
                     f"{entry.region}{sorted(values.items(), key=str)}",

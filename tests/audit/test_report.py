@@ -160,15 +160,11 @@ def test_all_attacks_run_hold_no_value_and_are_the_same_with_the_same_seed(
     assert run_linkage_audit(setting(holdout=HOLDOUT)).to_json() == report.to_json()
 
 
-@pytest.mark.parametrize("guarantee", ["lookup"])
-def test_other_guarantees_hold_no_value_either_and_promise_more(guarantee: str) -> None:
-    found = run_linkage_audit(setting(guarantee, holdout=HOLDOUT))
+def test_a_lookup_promises_those_inside_alone() -> None:
+    found = run_linkage_audit(setting("lookup", holdout=HOLDOUT))
     assert_no_canary(found.to_json())
     assert (found.verdict, found.released) in (("pass", 5), ("review", 0))
-    promised = ["linkage/k_min"]
-    if guarantee == "catalogue":
-        promised.append("model_filter/k_consistent_min")
-    assert [check.name for check in found.checks] == promised
+    assert [check.name for check in found.checks] == ["linkage/k_min"]
 
 
 def test_a_setting_shows_nothing_and_refuses_to_be_pickled() -> None:

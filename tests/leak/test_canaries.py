@@ -73,11 +73,7 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 SCHEMA = Schema.from_frame(TRAIN, **OPTIONS)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
-POLICIES = {
-    # No catalogue: the table's free text has no value that could be shared. See
-    # test_files_about_people.py for what catalogues leave in files.
-    "lookup": PrivacyPolicy(k=5, guarantee="lookup")
-}
+LOOKUP = PrivacyPolicy(k=5, guarantee="lookup")
 QUERIES = TRAIN.loc[TRAIN["pay"] <= CUT, FEATURES].head(4)
 WANTED = TRAIN.loc[TRAIN["pay"] > CUT, FEATURES].head(4)
 
@@ -280,8 +276,7 @@ def nearest() -> NearestUnlikeNeighbour:
 
 
 WAYS: dict[str, dict[str, Any]] = {
-    **{name: {"policy": policy} for name, policy in POLICIES.items()},
-    **{name: {"policy": POLICIES["lookup"], "method": name} for name in ("grasp", "mondrian")},
+    name: {"policy": LOOKUP, "method": name} for name in ("auto", "grasp", "mondrian")
 }
 
 
@@ -308,6 +303,19 @@ def test_results(watch: Watch, way: str) -> None:
         "not_desired",
         None,
     ]
+
+
+def test_results_of_a_catalogue(watch: Watch) -> None:
+    known = TRAIN.drop(columns="note")  # free text has no value that could be shared
+    people = Population.from_frame(known, Schema.from_frame(known, **OPTIONS))
+    policy = PrivacyPolicy(k=5)
+    private = protect(nearest(), model=model, population=people, policy=policy, desired=1)
+    result = watch.run(lambda: private.explain(QUERIES.drop(columns="note")))
+    assert result.released
+    assert_clean(repr(private) + str(private) + private._repr_html_())
+    anonymizer = KAnonymizer(policy=policy).fit(people, model, 1)
+    assert_clean(anonymizer._repr_html_())
+    watch.run(anonymizer.published)
 
 
 def test_dice(watch: Watch) -> None:
@@ -377,12 +385,12 @@ class Late:
         return model(rows) if self.left >= 0 else quote()
 
 
-@pytest.mark.parametrize(("guarantee", "desired"), [("lookup", "opposite"), ("lookup", 1)])
-def test_models_that_fail_while_releasing(watch: Watch, guarantee: str, desired: Any) -> None:
+@pytest.mark.parametrize("desired", ["opposite", 1])
+def test_models_that_fail_while_releasing(watch: Watch, desired: Any) -> None:
     """Wherever the model fails, every entry is withheld, and none is raw."""
     failing, settings = (
         Late(),
-        {"population": POPULATION, "policy": POLICIES[guarantee], "desired": desired},
+        {"population": POPULATION, "policy": LOOKUP, "desired": desired},
     )
     private = protect(nearest(), model=failing, **settings)
     for calls in range(40):
@@ -431,8 +439,8 @@ def test_explainers_that_fail(watch: Watch) -> None:
             return quote()
 
     for answer in [*UNREADABLE, Broken()]:
-        watch.explain(answer, policy=POLICIES["lookup"])
-    private = protect(Broken(), model=model, population=POPULATION, policy=POLICIES["lookup"])
+        watch.explain(answer, policy=LOOKUP)
+    private = protect(Broken(), model=model, population=POPULATION, policy=LOOKUP)
     for queries in (
         QUERIES.drop(columns="age"),
         QUERIES.set_index("town").T,
@@ -475,15 +483,13 @@ FAILING_HOOKS: list[tuple[str, Callable[..., Any]]] = [
 
 def test_models_protectors_and_plugins_that_fail(watch: Watch) -> None:
     for function in FAILING_PROTECTORS:
-        watch.explain(lambda rows: WANTED, policy=POLICIES["lookup"], method=Protecting(function))
+        watch.explain(lambda rows: WANTED, policy=LOOKUP, method=Protecting(function))
     for name, function in FAILING_HOOKS:
-        watch.explain(
-            lambda rows: WANTED, policy=POLICIES["lookup"], plugins=[Hook(name, function)]
-        )
+        watch.explain(lambda rows: WANTED, policy=LOOKUP, plugins=[Hook(name, function)])
     reasons = {entry.reason for result in watch.results for entry in result.withheld}
     assert reasons == {"protector_failed", "verification_failed"}
-    assert len(watch.errors) == 3  # both adapters, and protectors that cannot be registered
-    settings: dict[str, Any] = {"policy": POLICIES["lookup"], "desired": 1}
+    assert len(watch.errors) == 3  # registering protectors, and both adapters
+    settings: dict[str, Any] = {"policy": LOOKUP, "desired": 1}
     for model_or_goal in ({"model": Late(0)}, {"model": lambda rows: rows}, {"desired": quote}):
         watch.explain(lambda rows: WANTED, **{**settings, **model_or_goal})
     assert len(watch.errors) == 6
@@ -523,9 +529,8 @@ def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
             assert_clean(repr(lines_of(path)), results, path.name)
 
 
-@pytest.mark.parametrize("guarantee", ["lookup"])
 def test_files_and_reports(
-    watch: Watch, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
+    watch: Watch, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logged, with groups, lies and failures; written by hand; and told in a report of
     all that.
@@ -538,7 +543,7 @@ def test_files_and_reports(
     asked = {
         "model": model,
         "population": POPULATION,
-        "policy": POLICIES[guarantee],
+        "policy": LOOKUP,
         "groups": "desk",
     }
     queries = QUERIES.assign(desk=["n", "s", None, "n"])
@@ -595,7 +600,7 @@ def test_journal(watch: Watch, tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=journal)
     with pytest.warns(UntrackedWarning) as caught:
-        logger.submit(watch.explain(answer, policy=POLICIES["lookup"]))
+        logger.submit(watch.explain(answer, policy=LOOKUP))
     assert_clean("\n".join(str(warning.message) for warning in caught))
     assert len(journaled(journal)) == 1
     assert_clean_files(tmp_path, watch.results)

@@ -156,18 +156,17 @@ def test_a_query_that_cannot_be_read_is_not_judged(guarantee: str) -> None:
     assert are_told(explanations) == [False, True]
 
 
-@pytest.mark.parametrize("guarantee", ["lookup"])
-def test_a_query_with_a_new_category_is_judged_if_the_model_can(guarantee: str) -> None:
+def test_a_query_with_a_new_category_is_judged_if_the_model_can() -> None:
     queries = GRANTED.head(2).assign(zip=["nowhere", "a"])
     found = GRANTED.head(2)
-    assert are_told(fitted(guarantee).transform(found, queries)) == [True, True]
+    assert are_told(fitted("lookup").transform(found, queries)) == [True, True]
 
     def knows_all(rows: pd.DataFrame) -> Any:
         if not rows["zip"].isin(["a", "b", "c"]).all():
             raise ValueError("a category that is not known")
         return Model().predict(rows)
 
-    anonymizer = fitted(guarantee, model=knows_all)
+    anonymizer = fitted("lookup", model=knows_all)
     assert are_told(anonymizer.transform(found, queries)) == [False, True]
     assert anonymizer.transform(found, queries).released
 

@@ -136,8 +136,8 @@ TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
                 np.arange(100) == 7, np.nan, np.where(np.arange(100) == 8, 2, 12)
             )
         },
-        {},
-        {"k_effective_min": "review"},
+        {"policy": CATALOGUE},
+        {"k_effective_min": "fail"},
     ),
     "nobody counted private values": (
         {"disclosure": np.nan},

@@ -210,11 +210,14 @@ def test_several_policies_are_listed_and_each_explanation_is_judged_by_its_own(
 ) -> None:
     other = dataclasses.replace(reported.POLICY, k=20)
     later = reported.rows(policy=other, k=25, k_desired=25, k_effective=25)
-    ids = [reported.run(), reported.run(later, other, params={"method": "exact"})]
+    ids = [reported.run(), reported.run(later, other, params={"method": "mondrian"})]
     report = PrivacyReport.of_runs(ids, inputs=reported.inputs()).data
     listed = [(one["settings"]["k"], one["asked"].value) for one in report.policy["policies"]]
     assert sorted(listed) == [(12, 100), (20, 100)]  # both runs are of the same moment
-    assert report.policy["deviations"] == ("2 different policies were in force.",)
+    assert report.policy["deviations"] == (
+        "2 different policies were in force.",
+        "2 different methods: exact, mondrian.",
+    )
     assert {check.id: check.status for check in report.checks}["k_min"] == "pass"
 
 

@@ -126,18 +126,17 @@ def test_a_report_is_of_what_was_released(store: str) -> None:
         rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"])
     )
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(guarantee="lookup", k=5, max_ncp=0.15), seed=2
+        policy=PrivacyPolicy(guarantee="lookup", k=5, max_ncp=0.05), seed=2
     ).fit(population, lambda f: f["pay"] > 9, True)
     found = anonymizer.transform(rows.tail(30))
     run_id = found.log(experiment="tests")
     found.log(run_id=run_id)
     report, summary = PrivacyReport.of_runs(run_id), found.summary()
-    assert 0 <= summary["withheld"] < 30
+    assert 0 < summary["withheld"] < 30
     counts = [report.data.metric(name).value for name in ("asked", "released", "withheld")]
     assert counts == [60, 2 * summary["released"], 2 * summary["withheld"]]
     for name in (
         "k_min",
-        "k_effective_min",
         "ncp_mean",
         "pureness_mean",
         "pureness_min",

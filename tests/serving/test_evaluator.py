@@ -295,6 +295,20 @@ def test_without_names_the_evaluator_takes_its_own_models_and_no_others(store: s
     assert not [name for name in theirs.metrics if name.startswith("cfk")]
 
 
+def test_nothing_raw_is_in_the_run(mlflow_store: str, tmp_path: Path) -> None:
+    with mlflow.start_run():
+        result = evaluate(policy={"guarantee": "lookup", "k": 6})
+    assert result.metrics["cfk.released"] == 4
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "released.csv" for path in written)
+    assert any(path.name == "risk.png" for path in written)
+    known = {
+        illness.encode() for illness in result.artifacts["cfk/released.csv"].content["illness"]
+    }
+    for path in written:
+        assert set(re.findall(rb"SENTINEL\d+", path.read_bytes())) <= known, path.name
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
