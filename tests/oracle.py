@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from math import inf, prod
+from math import ceil, inf, prod
 from typing import Any
 
 import numpy as np
@@ -51,8 +51,13 @@ class Rules:
     max_changes: int | None = None
 
     def limits(self, name: str, factual: Any) -> tuple[Any, Any]:
-        """Return the lowest and the highest number or date that a person may change to."""
+        """Return the lowest and the highest number or date that a person may change to.
+
+        A missing factual value is neither below nor above any number.
+        """
         low, high = self.permitted_range.get(name, (-inf, inf))
+        if pd.isna(factual):
+            return low, high
         direction = self.monotone.get(name)
         if name in self.immutable or direction == "increase":
             low = factual if low == -inf else max(low, factual)
@@ -69,8 +74,8 @@ class Rules:
             return False
         if isinstance(value, str):
             return self._permits_category(name, value, factual)
-        if pd.isna(value) or pd.isna(factual):
-            return name not in self.permitted_range or not pd.isna(value)
+        if pd.isna(value):
+            return name not in self.permitted_range
         low, high = self.limits(name, factual)
         is_above = low == -inf or value >= low
         is_below = high == inf or value <= high
@@ -210,6 +215,8 @@ def find_faults(
 ) -> list[str]:
     """Return what is wrong with a release, one sentence per fault; an empty list if nothing is.
 
+    Withheld explanations are not looked at: a release of nothing has no fault.
+
     Parameters
     ----------
     release : Explanations, or its JSON as text
@@ -219,11 +226,11 @@ def find_faults(
     counterfactuals : DataFrame, optional
         In lookup mode, what the explainer proposed for each query.
     most : int, optional
-        Recount only so many explanations, evenly spread.
+        Recount at most so many explanations, evenly spread.
     """
     contents = _released(release)
     faults: list[str] = []
-    step = 1 if most is None else max(len(contents) // most, 1)
+    step = 1 if most is None else max(ceil(len(contents) / most), 1)
     for content in contents[::step]:
         rules = [*people_rules(world, content), *figure_rules(world, content)]
         rules += sensitive_rules(world, content)
@@ -532,7 +539,11 @@ def advised_point(
 
 
 def _nearest(part: Content, name: str, factual: Any, column: pd.Series, rules: Rules) -> Any:
-    """Return the permitted value inside a part that is nearest to the query's own."""
+    """Return the permitted value inside a part that is nearest to the query's own.
+
+    Of a set that is the first permitted value, in the answer's order. If the part has no permitted
+    value, an excluded one is returned.
+    """
     if is_inside(part, _one(column, factual))[0]:
         return factual
     if part["kind"] == "interval" and part["low"] is None:
@@ -545,12 +556,12 @@ def _nearest(part: Content, name: str, factual: Any, column: pd.Series, rules: R
             rank = rules.levels[name].index
             return min(choices, key=lambda level: abs(rank(level) - rank(factual)))
         return _read(column, choices).iloc[0]
-    low, high = _read(column, [part["low"], part["high"]])
-    if pd.isna(factual):
-        return low
+    part_low, part_high = _read(column, [part["low"], part["high"]])
     least, most = rules.limits(name, factual)
-    low = low if least == -inf else max(low, least)
-    high = high if most == inf else min(high, most)
+    low = part_low if least == -inf else max(part_low, least)
+    high = part_high if most == inf else min(part_high, most)
+    if low > high:  # nothing in the part is permitted
+        low, high = part_low, part_high
     return high if factual > high else low
 
 
@@ -580,7 +591,7 @@ def _one(column: pd.Series, value: Any) -> pd.Series:
 
 
 def _with_dtypes(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with the columns and dtypes of a table; with gaps, whole numbers are floats."""
+    """Return rows with the columns and dtypes of a table; with gaps, whole numbers are objects."""
     columns = {}
     for name in table:
         dtype = table[name].dtype

@@ -374,6 +374,11 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"rules": Rules(permitted_range={"pay": (0, 39)})},
         "pay asks for a change that is excluded",
     ),
+    "a range with no permitted number": (
+        {},
+        {"rules": Rules(permitted_range={"q_age": (40, 50)})},
+        "q_age asks for a change that is excluded",
+    ),
     "a value that is never advised": (
         {"released__illness": "a"},
         {"rules": Rules(never_advise={"illness": ["a"]})},
