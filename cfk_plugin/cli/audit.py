@@ -50,7 +50,7 @@ class RunsSuiteByDefault(TyperGroup):
 audit = typer.Typer(
     cls=RunsSuiteByDefault,
     help=(
-        "Attack what would be released, before others do; see what it costs.\n\n"
+        "Attack what would be released, before others do.\n\n"
         "`cfk audit PEOPLE -s SCHEMA -d OUTCOME` runs all audits of explanations: see"
         " `cfk audit suite --help`."
     ),
