@@ -13,7 +13,7 @@ Unit = Literal["count", "share", "number", "seconds"]
 _NAMES: dict[Unit, str] = {
     "share": (
         "unique below_k withheld_rate native_rate near_native_rate native_qi_rate at_risk_009"
-        " at_risk_020 flips true_rate still_true cm optimal_rate"
+        " at_risk_020 flips true_rate cm optimal_rate"
     ),
     "count": (
         "asked released exact generalised prototypes withheld untracked"
