@@ -451,14 +451,16 @@ class Wording:
         form = self.form_of_current_value(column)
         if form == "count":
             return self._counted_alone(value)
-        if not isinstance(part, Interval):
+        # A number may become missing, too; only its unit tells it from a code.
+        is_unstated_number = column in self.units and part == frozenset({None})
+        if not isinstance(part, Interval) and not is_unstated_number:
             return self._category(value)
-        if part.levels is not None:
+        if isinstance(part, Interval) and part.levels is not None:
             return self._quoted(value)
         if form == "measured" and is_number(value):
             unit = self.unit(column)
             number = self.language.number(value, unit)
-            # Words of the new value would not have said the unit.
+            # "Not stated" and words of the new value do not say the unit.
             if unit.stands_with_every_number or self.has_declared_words(column, part):
                 return _filled(unit, number, value)
             return number

@@ -133,7 +133,7 @@ def widths_of(entries: Explanations) -> dict[str, Any]:
     for name in ("age", "since"):
         found[name] = train[name].max() - train[name].min()
     for name in ("pay", "debt"):
-        parts = [entry.parts()[name] for entry in entries.generalized if name not in entry.withheld]
+        parts = [entry.parts()[name] for entry in entries.generalized]
         ends = [
             end for part in parts if isinstance(part, Interval) for end in (part.low, part.high)
         ]
@@ -313,10 +313,8 @@ def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path
         (e.region, tuple(e.released[name] for name in names[4:])): e.query
         for e in entries.generalized
     }
-    offered = population.rows(catalogue.rows)[names[4:]].itertuples(index=False)
-    of_entry = [
-        catalogue.partition.regions[g] for g in catalogue.partition.group_of_row[catalogue.rows]
-    ]
+    offered = catalogue.private[names[4:]].itertuples(index=False)
+    of_entry = [catalogue.partition.regions[group] for group in catalogue.group]
     places = np.array(
         [place.get((region, tuple(row)), -1) for region, row in zip(of_entry, offered, strict=True)]
     )

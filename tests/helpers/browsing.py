@@ -191,6 +191,7 @@ def missing_glyphs(found: Visit) -> list[str]:
         };
         const labels = [...document.querySelectorAll('[data-label]')].map(e => e.dataset.label).join('');
         const used = [...new Set(document.body.textContent + labels)].filter(c => c.trim());
-        const families = ['h1', 'p', '.chart'].map(s => getComputedStyle(document.querySelector(s)).fontFamily);
+        const families = ['h1', 'p', '.chart'].flatMap(s => [...document.querySelectorAll(s)].slice(0, 1))
+            .map(e => getComputedStyle(e).fontFamily);
         return used.filter(c => families.some(f => drawn(c, f) === drawn('\u{10FFFD}', f))); }""")
     )
