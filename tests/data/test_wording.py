@@ -84,6 +84,7 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
         ("amount", Interval(1, 2000), -3, "a loan amount of €1 to €2,000 instead of -€3"),
         ("rate", Interval(0.07, 0.07), 0.12, "a rate of 7% instead of 12%"),
         ("fee", Interval(5, 7), 12.5, "fee 5% to 7% instead of 12.5%"),
+        ("fee", frozenset({None}), 12.5, "fee not stated instead of 12.5%"),
         ("bp", Interval(84, 84), 90, "bp 84 mmHg instead of 90"),
         # Numbers stand as they were released, and long ones are grouped.
         ("gain", Interval(25500, 25500), 0, "gain 25,500 instead of 0"),
