@@ -99,14 +99,7 @@ class PersonalColumnWarning(UserWarning):
 
 
 class MisreadColumnWarning(UserWarning):
-    """A column of a table is probably not what it was read as: numbers or days stored as text, or
-    the label among the features.
-    """
-
-    def __init__(self, text: str, text_for_file: str = "") -> None:
-        super().__init__(text)
-        self.text_for_file = text_for_file or text
-        """What to do where the table is a file: the command line says this."""
+    """A column of text is probably numbers or days."""
 
 
 class PrivacyLeakWarning(UserWarning):

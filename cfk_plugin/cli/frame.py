@@ -22,7 +22,6 @@ from typer.core import TyperGroup
 from cfk_plugin.errors import (
     CFKError,
     InputError,
-    MisreadColumnWarning,
     did_you_mean,
     shows_errors,
 )
@@ -347,8 +346,6 @@ def warnings_in_a_line() -> Iterator[None]:
                 show(message, category, *place, **more)
                 return
             text = str(message)
-            if isinstance(message, MisreadColumnWarning):
-                text = message.text_for_file
             if text not in shown:
                 shown.add(text)
                 say(f"warning: {text}", stderr=True)

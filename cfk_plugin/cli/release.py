@@ -57,7 +57,7 @@ def schema(
     proposed as immutable: look at them, too.
     """
     from cfk_plugin._files import check_output, read_table, write_report
-    from cfk_plugin.data.misreadings import misread_texts
+    from cfk_plugin.data.misreadings import misreadings
     from cfk_plugin.data.personal import age_columns, personal_columns
 
     check_output(output, "schema", (".json",))
@@ -90,8 +90,8 @@ def schema(
         write_report(output, text + "\n")
     columns = ("column", "read as", "values", "alone", "with those above", "look at it")
     show(columns, _exposure(rows), stderr=True, box=None, pad_edge=False)
-    for misreading in misread_texts(rows, list(rows.columns)):
-        say(f"warning: {misreading.warning.text_for_file}", stderr=True)
+    for text in misreadings(rows, rows.columns):
+        say(f"warning: {text}", stderr=True)
     say(
         "Alone: share of the rows whose value no other row has; with those above: whose values in"
         " this column and all above it together. Fill in"

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from multiprocessing import parent_process
-from time import perf_counter
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
-from cfk_plugin.data.region import Interval, Part
-from cfk_plugin.data.values import to_number
+if TYPE_CHECKING:
+    from rich.status import Status
 
 _STYLE = Markup(
     ".cfk{border:1px solid #8888;border-radius:6px;padding:.6em"
@@ -32,14 +29,7 @@ _STYLE = Markup(
     " ol{margin:.2em 0;padding-left:1.6em}.cfk pre{margin:.1em 0"
     " .3em;color:inherit;font-size:12px;white-space:pre-wrap;user-select:all}"
 )
-_BARS = 24  # most bars of a picture
-_TALL = 26  # pixels, of the tallest bar
-_WIDE = 7  # pixels, of a bar with the gap after it
 _LONG = 60  # characters of a cell that is broken into lines
-_MOST = 4000  # groups that a picture counts; of more groups, an evenly spaced sample
-
-Bars: TypeAlias = list[tuple[float, bool]]
-"""The height of each bar, from 0 to 1, and whether the part that is shown has the bar's values."""
 
 
 # --- HTML for notebooks ---------------------------------------------------------------------------
@@ -114,110 +104,62 @@ def share(part: float) -> str:
     return text
 
 
-def profile(part: Part, groups: Sequence[Part]) -> Bars:
-    """Return bars: how frequent some values of an attribute are in the groups of a partition.
-
-    A group counts once, spread evenly over its range or set. No row is counted, and no bar names
-    its values. Heights are in tenths of the tallest bar. The second value of a bar says whether
-    `part` has its values, too.
-    """
-    groups = groups[:: max(1, len(groups) // _MOST)]
-    if isinstance(part, Interval) and part.levels is None:
-        return _profile_of_range(part, groups)
-    return _profile_of_set(part, groups)
-
-
-def _profile_of_set(part: Part, groups: Sequence[Part]) -> Bars:
-    """Return a bar for each of the most frequent categories or levels, and for those of `part`."""
-    frequency: Counter[object] = Counter()
-    for group in groups:
-        values = _values_of(group)
-        frequency.update({value: 1 / len(values) for value in values})
-    values_of_part = set(_values_of(part))
-    ordered = sorted(frequency, key=lambda value: (-frequency[value], str(value)))
-    values_with_bar = [
-        value for place, value in enumerate(ordered) if place < _BARS or value in values_of_part
-    ]
-    values_with_bar = values_with_bar[: 2 * _BARS]
-    heights = np.array([frequency[value] for value in values_with_bar])
-    return _bars(heights, [value in values_of_part for value in values_with_bar])
-
-
-def _values_of(part: Part) -> list[object]:
-    """Return the values of a set, or the levels of an ordinal range."""
-    return list(part.levels or ()) if isinstance(part, Interval) else list(part)
-
-
-def _profile_of_range(part: Interval, groups: Sequence[Part]) -> Bars:
-    """Return bars of equal width, from the lowest end of a group's range to the highest."""
-    ranges = [group for group in groups if isinstance(group, Interval) and group.low is not None]
-    if part.low is None or not ranges:
-        return []
-    low = np.array([to_number(interval.low) for interval in ranges], dtype=float)  # (n_groups,)
-    high = np.array([to_number(interval.high) for interval in ranges], dtype=float)
-    first = float(low.min())
-    last = float(high.max())
-    if not first < last:
-        return []
-    width = (last - first) / _BARS
-    bar_start = first + width * np.arange(_BARS)  # (n_bars,)
-    group_start = low[:, np.newaxis]  # (n_groups, 1)
-    group_width = np.maximum((high - low)[:, np.newaxis], width / 1e3)  # some, for a single number
-    overlap = np.minimum(group_start + group_width, bar_start + width) - np.maximum(
-        group_start, bar_start
-    )  # (n_groups, n_bars)
-    heights = (np.maximum(overlap, 0) / group_width).sum(axis=0)
-    ends = np.array([to_number(part.low), to_number(part.high)])
-    first_inside, last_inside = np.clip((ends - first) // width, 0, _BARS - 1)
-    return _bars(heights, [bool(first_inside <= i <= last_inside) for i in range(_BARS)])
-
-
-def _bars(heights: NDArray[np.float64], is_inside: Sequence[bool]) -> Bars:
-    """Round heights, shape (n_bars,), up to tenths of the tallest."""
-    tallest = float(heights.max(initial=0.0)) or 1.0
-    rounded = np.ceil(10 * heights / tallest - 1e-9) / 10
-    return list(zip(rounded.tolist(), is_inside, strict=True))
-
-
-def picture(bars: Sequence[tuple[float, bool]], label: str) -> Markup:
-    """Draw a `profile`, with the bars of the part itself dark; a single bar is not drawn."""
-    if len(bars) < 2:
-        return Markup("")
-    rectangle = Markup(
-        '<rect x="{}" y="{:.1f}" width="{}" height="{:.1f}" fill="currentColor" opacity="{}"/>'
-    )
-    rectangles = []
-    for i, (height, is_inside) in enumerate(bars):
-        top = _TALL * (1 - height)
-        opacity = 0.9 if is_inside else 0.25
-        rectangles.append(rectangle.format(_WIDE * i, top, _WIDE - 1, _TALL * height, opacity))
-    svg = Markup('<svg width="{}" height="{}" role="img" aria-label="{} among all groups">').format(
-        _WIDE * len(bars), _TALL, label
-    )
-    return svg + Markup("").join(rectangles) + Markup("</svg>")
-
-
 # --- progress -------------------------------------------------------------------------------------
-#
-# Where a person watches stderr, a line shows what is being done, how far it is, and for how long.
 
-_AFTER = 2.0  # seconds until the line is shown
-_EVERY = 0.5  # seconds between two changes of the line
 _stages: list[str] = []  # what is being done, outermost first
+_status: Status | None = None  # the line on stderr, while there is one
 
 
 def is_watched() -> bool:
-    """Return True if a person sees stderr: in a terminal or a notebook.
+    """Return True if a person sees stderr in a terminal.
 
-    Nobody watches a child process or a server, which has a running event loop.
+    No one watches a child process, a thread or a server, which has a running event loop.
     """
     if sys.stderr is None or parent_process() is not None:
         return False
-    if type(sys.stderr).__module__.startswith("ipykernel"):
-        return True
+    if threading.current_thread() is not threading.main_thread():
+        return False
     asyncio = sys.modules.get("asyncio")
     is_server = asyncio is not None and asyncio._get_running_loop() is not None
     return sys.stderr.isatty() and not is_server
+
+
+@contextmanager
+def doing(stage: str) -> Iterator[None]:
+    """Show what is being done inside the block, if a person watches stderr."""
+    global _status  # noqa: PLW0603 - there is one terminal
+    if not _stages and not is_watched():
+        yield
+        return
+    _stages.append(stage)
+    if _status is None:
+        from rich.console import Console  # takes longer to import than most programs need it
+
+        _status = Console(stderr=True).status(stage)
+        _status.start()
+    _status.update(stage)
+    try:
+        yield
+    finally:
+        _stages.pop()
+        if _stages:
+            _status.update(_stages[-1])
+        else:
+            _status.stop()
+            _status = None
+
+
+def advance(done: int, total: int) -> None:
+    """Show how far the innermost `doing` block is."""
+    if _status is not None and total > 1:
+        _status.update(f"{_stages[-1]}, {done} of {total}")
+
+
+def say_stage(stage: str) -> None:
+    """Replace the text of the innermost `doing` block."""
+    if _status is not None:
+        _stages[-1] = stage
+        _status.update(stage)
 
 
 @contextmanager
@@ -239,62 +181,3 @@ def heard(progress: Callable[[int, int], None]) -> Iterator[Callable[[int, int],
     yield report
     if errors:
         raise errors[0]
-
-
-@contextmanager
-def _doing(stage: str) -> Iterator[None]:
-    is_outermost = not _stages
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_outermost and not (is_watched() and is_main):
-        yield
-        return
-    finished = threading.Event()
-    line = threading.Thread(target=_show_line, args=(finished,), daemon=True)
-    _stages.append(stage)
-    if is_outermost:
-        line.start()
-    try:
-        yield
-    finally:
-        _stages.pop()
-        if is_outermost:
-            finished.set()
-            line.join()
-
-
-def _advance(done: int, total: int) -> None:
-    """Draw how far the innermost stage is, after its text."""
-    if _stages and total > 1:
-        n_filled = 10 * done // total
-        text = _stages[-1].split(" █")[0].split(" ·")[0]
-        _stages[-1] = f"{text} {'█' * n_filled}{'·' * (10 - n_filled)}"
-
-
-def _say_stage(stage: str) -> None:
-    if _stages:
-        _stages[-1] = stage
-
-
-def _show_line(finished: threading.Event) -> None:
-    """Rewrite one line until the work is finished, then clear it."""
-    start = perf_counter()
-    wait = _AFTER
-    width = 0
-    while not finished.wait(wait) and _stages:
-        line = f"cfk_plugin: {_stages[-1]}, {perf_counter() - start:.0f} s"
-        sys.stderr.write("\r" + line.ljust(width))
-        sys.stderr.flush()
-        width = len(line)
-        wait = _EVERY
-    if width:
-        sys.stderr.write("\r" + " " * width + "\r")
-        sys.stderr.flush()
-
-
-# Where nobody watches at import, this costs nothing.
-doing: Callable[[str], AbstractContextManager[Any]] = _doing if is_watched() else nullcontext
-"""Show what is being done inside the block, after two seconds."""
-advance: Callable[[int, int], None] | None = _advance if is_watched() else None
-"""Show how far the innermost `doing` block is; None where nobody watches."""
-say_stage: Callable[[str], None] = _say_stage
-"""Replace the text of the innermost `doing` block."""

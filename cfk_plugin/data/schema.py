@@ -828,8 +828,8 @@ class Schema:
         Warns
         -----
         MisreadColumnWarning
-            If a column that is not declared is probably not what it was read as: numbers or days
-            stored as text, or the label among the features. Not with `nullable`.
+            If a column of text is probably numbers or days, and its kind is not declared. Not with
+            `nullable`.
 
         Raises
         ------
@@ -950,11 +950,7 @@ class Schema:
         if nullable is None:
             # Where `nullable` is given, all is declared, and no value of the rows has a say.
             described = set(nominal).union(ordinal or (), hierarchies or (), categories or ())
-            undescribed = {}
-            for name, role in roles.items():
-                if role in _FEATURES and name not in described:
-                    undescribed[name] = role
-            warn_of_misreadings(frame, undescribed, schema.target)
+            warn_of_misreadings(frame, [n for n in schema.features if n not in described])
         return schema
 
     def __getitem__(self, name: str) -> Attribute:

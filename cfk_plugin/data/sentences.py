@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from cfk_plugin.data.display import profile
 from cfk_plugin.data.outcome import Outcome
-from cfk_plugin.data.region import Interval, Part, Region, is_missing, part_contains, to_text
+from cfk_plugin.data.region import Interval, Part, is_missing, part_contains, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.data.wording import MOST_NAMED, Wording, has_values, is_number
+
+if TYPE_CHECKING:
+    from cfk_plugin.data.schema import Schema
 
 _LONG_TIME = 10 * 365.25 * 24 * 3600  # seconds; a date that moves by this is a change of size 1
 
@@ -100,42 +102,22 @@ class Answer:
         return wording.described(column, advised, node)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Presentation:
-    """What helps to show an explanation but is no part of it: never written or compared.
+    """What helps to show an explanation but is no part of it: never written or compared."""
 
-    Copies keep the wording, and leave out the groups.
-    """
+    wording: Wording = field(default_factory=Wording)
+    nobody_chooses: frozenset[str] = frozenset()
+    never_advised: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
 
-    __slots__ = ("_groups", "never_advised", "nobody_chooses", "wording")
-
-    def __init__(
-        self,
-        wording: Wording | None = None,
-        nobody_chooses: frozenset[str] = frozenset(),
-        groups: Sequence[Region] = (),
-        never_advised: Mapping[str, frozenset[str | None]] | None = None,
-    ) -> None:
-        self.wording = Wording() if wording is None else wording
-        self.nobody_chooses = nobody_chooses
-        self.never_advised = {} if never_advised is None else never_advised
-        self._groups = groups
-
-    def __repr__(self) -> str:
-        return f"Presentation({self.wording.language!r}, {len(self._groups)} groups)"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Presentation, (self.wording, self.nobody_chooses, (), self.never_advised)
-
-    def bars(self, region: Mapping[str, Part]) -> dict[str, list[tuple[float, bool]]]:
-        """Return the `profile` of each attribute of a region among the groups; none where there are
-        no groups.
-        """
-        if not self._groups:
-            return {}
-        return {
-            name: profile(part, [group[name] for group in self._groups])
-            for name, part in region.items()
-        }
+    @classmethod
+    def of(cls, schema: Schema) -> Presentation:
+        """Return what a schema declares of sentences."""
+        return cls(
+            wording=schema.wording,
+            nobody_chooses=schema.nobody_chooses,
+            never_advised=schema.never_advised,
+        )
 
 
 def advised_part(part: Part, never_advised: frozenset[str | None]) -> Part:

@@ -79,9 +79,7 @@ def explanations_of(
 ) -> Explanations:
     """Return one entry per query, its row or why there is none; no rows if recording them fails."""
     columns = [rows[name].tolist() for name in schema.features] if rows is not None else []
-    presentation = Presentation(
-        schema.wording, schema.nobody_chooses, never_advised=schema.never_advised
-    )
+    presentation = Presentation.of(schema)
     answers = zip(*columns, strict=True) if columns else [()] * len(refused)
     entries: list[Explanation] = [
         (

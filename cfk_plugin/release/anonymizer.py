@@ -662,7 +662,7 @@ def _check_search(change_cost: object, rounding: object) -> None:
 
 
 @contextmanager
-def _showing_progress(step: str, progress: Progress | None) -> Iterator[Progress | None]:
+def _showing_progress(step: str, progress: Progress | None) -> Iterator[Progress]:
     """Yield a callback that shows progress: by the user's own callable, or else as a line."""
     if progress is None:
         with doing(step):

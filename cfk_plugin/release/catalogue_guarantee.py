@@ -23,7 +23,6 @@ from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.sealing import BundleContent, SealedRegion
-from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.data.training_labels import CombinationOutcomes, TrainingLabels
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Protector
@@ -387,11 +386,6 @@ class CatalogueGuarantee(Guarantee):
     def provenance(self, start: SearchStart) -> dict[str, str]:
         """Return where the search for answers started."""
         return {"start": start}
-
-    @property
-    def presentation(self) -> Presentation:
-        """What sentences and pictures need, with the regions of all groups to compare with."""
-        return self.partition.presentation
 
     def facts_for_card(self) -> dict[str, str]:
         """Return how many groups and entries there are."""

@@ -223,11 +223,8 @@ class Guarantee(HostOnly, ABC):
 
     @property
     def presentation(self) -> Presentation:
-        """What sentences and pictures of explanations need."""
-        schema = self.population.schema
-        return Presentation(
-            schema.wording, schema.nobody_chooses, never_advised=schema.never_advised
-        )
+        """What sentences of explanations need."""
+        return Presentation.of(self.population.schema)
 
     def provenance(self, start: SearchStart) -> dict[str, str]:
         """Return what a run notes about where the search for answers started."""

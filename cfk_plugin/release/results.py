@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cfk_plugin.data.display import card, facts, marked, picture, table
+from cfk_plugin.data.display import card, facts, marked, table
 from cfk_plugin.data.encoded_table import require_person
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -180,33 +180,18 @@ class _ReleasedExplanation:
         return self.text()
 
     def _repr_html_(self) -> str:
-        """Return the sentence, figures, and the region's place among those of all groups."""
-        bars_of_feature = self._bars()
-        rows = [
-            (name, marked(text), picture(bars_of_feature.get(name, ()), text))
-            for name, text in self.cells().items()
-        ]
+        """Return the sentence, the cells, and figures."""
+        rows = [(name, marked(text)) for name, text in self.cells().items()]
         figures = self.certificate.to_dict()
         shown_figures = {
             name: figure_as_text(figures[name]) for name in _FIGURES_SHOWN if name in figures
         }
-        note = ""
-        if bars_of_feature:
-            note = "Bars: how many groups of people have such values, the explanation's dark."
         return card(
             f"Released explanation, query {self.query}",
             self.text(),
             table((), rows),
             facts(shown_figures),
-            note=note,
         )
-
-    def _bars(self) -> dict[str, list[tuple[float, bool]]]:
-        """Return the bars that show each feature of the region among all groups.
-
-        A prototype has no region, and no bars.
-        """
-        return {}
 
     @abstractmethod
     def features_from_the_query(self) -> frozenset[str]:
@@ -429,9 +414,6 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         for name, ncp in zip(quasi_identifiers, self.recount.ncp_parts, strict=False):
             row[f"ncp.{name}"] = ncp
         return row
-
-    def _bars(self) -> dict[str, list[tuple[float, bool]]]:
-        return self.presentation.bars(self.region)
 
 
 Released = GeneralizedCounterfactual | PrototypeCounterfactual

@@ -446,9 +446,9 @@ def with_numbers_as_text(path: str) -> None:
 
 
 RENT = (
-    "warning: column 'rent' holds numbers stored as text, and is read as categories; write plain"
-    " numbers in the file, without signs of currency, % and separators of thousands, or add the"
-    ' column to "nominal" in the schema if they are codes'
+    "warning: column 'rent' has numbers as text, and is read as categories; write plain numbers, or"
+    " convert the column with pd.to_numeric(column, errors='coerce'). If the numbers are codes, name"
+    " the column in nominal"
 )
 
 

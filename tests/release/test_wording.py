@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 import re
 import runpy
@@ -122,7 +121,7 @@ def test_a_result_tells_withheld_entries_in_the_language_of_the_schema() -> None
     assert text.startswith("Wir können die Entscheidung nicht erklären, weil eine der Angaben")
 
 
-def test_what_the_schema_says_is_sealed_and_pickled_and_groups_are_not(tmp_path: Path) -> None:
+def test_what_the_schema_says_is_sealed_and_pickled(tmp_path: Path) -> None:
     table = pd.DataFrame({"age": range(20, 60), "pay": range(40)})
     schema = Schema.from_frame(
         table, quasi_identifiers=["age"], titles={"pay": "pay"}, units={"pay": "EUR"}
@@ -131,8 +130,6 @@ def test_what_the_schema_says_is_sealed_and_pickled_and_groups_are_not(tmp_path:
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5))
     anonymizer.fit(population, lambda rows: rows["pay"] > 4, desired=True)
     entry = anonymizer.explain(table.head(1)).generalized[0]
-    assert entry.presentation.bars(entry.region)
-    assert not copy.deepcopy(entry.presentation).bars(entry.region)
     assert pickle.loads(pickle.dumps(schema)) == schema
     anonymizer.seal(tmp_path / "sealed.cfk")
     opened = Population.open(tmp_path / "sealed.cfk")

@@ -490,8 +490,7 @@ def _search(classes: PackedClasses, groups: Groups, pool: GroupMembers, k: int) 
     for piece in range(1, _SLICES + 1):
         until = work * piece // _SLICES
         done = improve(classes, groups, pool, k, growth_weights, done, until, work, state)
-        if advance is not None:
-            advance(piece, _SLICES)
+        advance(piece, _SLICES)
 
 
 def _seat_empty_classes(

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
-from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.protection.axes import Codes, Floats, Ints
@@ -146,14 +145,6 @@ class Partition(HostOnly):
                 part = np.searchsorted(division.last[parts][:-1], keyed_number)
                 group[rows[i]] = division.group[parts][part]
         return group
-
-    @cached_property
-    def presentation(self) -> Presentation:
-        """What sentences and pictures of explanations need from the groups."""
-        schema = self.population.schema
-        return Presentation(
-            schema.wording, schema.nobody_chooses, self.regions, schema.never_advised
-        )
 
     def rows_mapped_to(self, region: Region) -> Ints:
         """Return the training rows that are released with a region, in order.
