@@ -50,7 +50,7 @@ _NONE = Amount(value=0)
 
 
 class Judgment(NamedTuple):
-    """What a check says of a case; its words are in ``texts/checks.yaml``, by `why`, else by the
+    """What a check says of a case; its words are in ``texts/checks.toml``, by `why`, else by the
     status.
     """
 
@@ -703,7 +703,7 @@ def _line(
 def _step(check: str, finding: str) -> str:
     """Return the id of the step that settles what a check found; "" if there is none."""
     names = {check, _kind_of_attack(check)}
-    for step in load("steps"):
+    for step in load("steps")["steps"]:
         for name, findings in step["settles"].items():
             if name in names and finding in findings:
                 return str(step["id"])
@@ -711,7 +711,7 @@ def _step(check: str, finding: str) -> str:
 
 
 def _kind_of_attack(check: str) -> str:
-    """Return the entry of all attacks of a kind in ``texts/steps.yaml``; "" for other checks."""
+    """Return the entry of all attacks of a kind in ``texts/steps.toml``; "" for other checks."""
     if not check.startswith("attack_") or check == "attack_epsilon":
         return ""
     if check.startswith(tuple(f"attack_{family}" for family in OF_MODELS)):

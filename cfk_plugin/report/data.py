@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
@@ -19,16 +20,14 @@ from typing import (
     is_typeddict,
 )
 
-import yaml
-
 from cfk_plugin.data.formats import faults
 from cfk_plugin.errors import InputError
 
 
 @cache
 def load(name: str) -> Any:
-    """Return the content of ``texts/<name>.yaml``: shared by all callers, so not to be changed."""
-    return yaml.safe_load((files("cfk_plugin.report") / f"texts/{name}.yaml").read_text("utf-8"))
+    """Return the content of ``texts/<name>.toml``: shared by all callers, so not to be changed."""
+    return tomllib.loads((files("cfk_plugin.report") / f"texts/{name}.toml").read_text("utf-8"))
 
 
 SCHEMA_VERSION = 1

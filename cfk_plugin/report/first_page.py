@@ -209,14 +209,15 @@ def _needed(data: ReportData) -> list[tuple[Mapping[str, Any], list[CheckResult]
     """Return the steps that settle checks which do not pass, each with these checks."""
     checks = open_checks(data)
     by_step = [
-        (step, [check for check in checks if check.step == step["id"]]) for step in load("steps")
+        (step, [check for check in checks if check.step == step["id"]])
+        for step in load("steps")["steps"]
     ]
     return [(step, settled) for step, settled in by_step if settled]
 
 
 def _without_step(data: ReportData) -> list[CheckResult]:
     """Return the checks that do not pass and that no step settles: to judge, settle or measure."""
-    known = {step["id"] for step in load("steps")}
+    known = {step["id"] for step in load("steps")["steps"]}
     return [check for check in open_checks(data) if check.step not in known]
 
 

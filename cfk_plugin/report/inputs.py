@@ -17,7 +17,7 @@ from cfk_plugin.report.data import OpenQuestion, load
 T = TypeVar("T")
 
 QUESTIONS: Mapping[str, OpenQuestion] = MappingProxyType(
-    {entry["id"]: OpenQuestion(**entry) for entry in load("questions")}
+    {entry["id"]: OpenQuestion(**entry) for entry in load("questions")["questions"]}
 )
 """Id to question, in the order of the report."""
 

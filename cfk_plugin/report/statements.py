@@ -278,7 +278,7 @@ def controls() -> tuple[dict[str, str], ...]:
             "section": ", ".join(map(str, told["sections"])),
             **{name: told[name] for name in ("status", "verified", "checked_on", "source")},
         }
-        for told in load("controls")
+        for told in load("controls")["controls"]
     )
 
 

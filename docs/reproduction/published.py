@@ -1,13 +1,12 @@
-"""The figures that the paper prints, from ``published.yaml``: shares in [0, 1], times in seconds."""
+"""The figures that the paper prints, from ``published.toml``: shares in [0, 1], times in seconds."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-import yaml
 
 PrintedMethod = Literal["cf-k", "mondrian"]
 
@@ -39,13 +38,13 @@ class PrintedDistance:
     """A column of Table 8: mean distances to the nearest and to the five nearest training rows."""
 
     method: str
-    k: int | None  # None for NICE
+    k: int | None = None  # None for NICE
     nearest: float
     nearest_5: float
 
 
-_PRINTED: Mapping[str, Any] = yaml.safe_load(
-    Path(__file__).with_name("published.yaml").read_text(encoding="utf-8")
+_PRINTED: Mapping[str, Any] = tomllib.loads(
+    Path(__file__).with_name("published.toml").read_text(encoding="utf-8")
 )
 _IN_PERCENT = ("unique", "below_10", "ncp", "pureness")
 

@@ -2,7 +2,7 @@
 
     make reproduction DATA=FOLDER
 
-The folder has a file ``NAME.csv.gz`` for each table; ``tables.yaml`` says which columns and where
+The folder has a file ``NAME.csv.gz`` for each table; ``tables.toml`` says which columns and where
 the rows come from. Everything takes about an hour, most of it in GRASP.
 """
 

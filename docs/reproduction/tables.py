@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from cfk_plugin.errors import HostOnly, InputError
 
-DESCRIPTIONS: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8")
+DESCRIPTIONS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("tables.toml").read_text(encoding="utf-8")
 )
-"""The role of each column by table, and where the rows come from; see ``tables.yaml``."""
+"""The role of each column by table, and where the rows come from; see ``tables.toml``."""
 
 NAMES = tuple(DESCRIPTIONS)
 """The names of the tables, in the order of the paper."""
@@ -55,7 +55,7 @@ def read_table(name: str, folder: Path) -> Table:
     Raises
     ------
     InputError
-        If the file is missing, cannot be read, or does not have the columns that ``tables.yaml``
+        If the file is missing, cannot be read, or does not have the columns that ``tables.toml``
         describes. The message names the file and the column, and never a value.
     """
     description = DESCRIPTIONS[name]

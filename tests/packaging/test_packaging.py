@@ -89,7 +89,7 @@ def test_wheel_holds_what_modules_read(wheel: Path) -> None:
     read = {
         f"{package}/{path.relative_to(folder).as_posix()}"
         for package, folder in PACKAGES.items()
-        for suffix in ("j2", "css", "js", "json", "yaml")
+        for suffix in ("j2", "css", "js", "json", "toml")
         for path in folder.rglob(f"*.{suffix}")
     }
     assert {

@@ -287,7 +287,7 @@ def test_commands_of_steps_are_those_of_the_command_line_and_of_python() -> None
         "policy": "--policy p.json",
     }
     filled |= {"inputs": "cfk report --run 1 --inputs inputs.json"}
-    for step in load("steps"):
+    for step in load("steps")["steps"]:
         command = step["command"].format_map(filled)
         name, _, arguments = command.partition("(")
         if command.startswith("cfk "):

@@ -7,12 +7,12 @@ paper, as docs/reproduction/index.md describes it.
 from __future__ import annotations
 
 import sys
+import tomllib
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sklearn.model_selection import train_test_split
 
@@ -69,7 +69,7 @@ def sentences_of(name: str, words: Mapping[str, Any], folder: Path) -> dict[str,
 
 def page_of(folder: Path) -> str:
     """Return the page."""
-    described = yaml.safe_load((HERE / "words.yaml").read_text("utf-8"))
+    described = tomllib.loads((HERE / "words.toml").read_text("utf-8"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         parts = [sentences_of(name, words, folder) for name, words in described.items()]
