@@ -176,7 +176,10 @@ def test_unique_private_values_of_published_tables(
 ) -> None:
     frame, about = public_tables.read(name, shared_data)
     frame = frame[about["features"]]
-    schema = Schema.from_frame(frame, quasi_identifiers=about["quasi_identifiers"])
+    categories = [*frame.select_dtypes(exclude="number")]
+    schema = Schema.from_frame(
+        frame, quasi_identifiers=about["quasi_identifiers"], nominal=categories
+    )
     profile = private_profile(Population.from_frame(frame, schema))
     assert profile.unique == pytest.approx(unique, abs=0.0051)
 
