@@ -47,7 +47,11 @@ def split(frame: pd.DataFrame, share: float, seed: int) -> tuple[pd.DataFrame, p
 
 def schema_of(train: pd.DataFrame, about: dict[str, Any]) -> Schema:
     """Declare the quasi-identifiers of a table; everything else is left at its default."""
-    return Schema.from_frame(train[about["features"]], quasi_identifiers=about["quasi_identifiers"])
+    features = train[about["features"]]
+    categories = [*features.select_dtypes(exclude="number")]
+    return Schema.from_frame(
+        features, quasi_identifiers=about["quasi_identifiers"], nominal=categories
+    )
 
 
 def forest(
