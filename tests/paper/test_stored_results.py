@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import (
+    Attribute,
     Explanations,
     GeneralizedCounterfactual,
     KAnonymizer,
@@ -126,8 +127,12 @@ def generated() -> Table:
         quasi_identifiers=["age", "size", "born", "level", "city", "job"],
         sensitive=["illness"],
         ordinal={"level": LEVELS},
-        hierarchies={"city": TREE},
-        weights={"age": 1.5, "born": 0.5, "job": 2.0},
+        columns={
+            "city": Attribute(hierarchy=TREE),
+            "age": Attribute(weight=1.5),
+            "born": Attribute(weight=0.5),
+            "job": Attribute(weight=2.0),
+        },
     )
     return described(table, features, schema, 10)
 

@@ -158,7 +158,7 @@ table = pd.DataFrame({
 schema = Schema.from_frame(
     table, quasi_identifiers=["age", "zip", "job", "school", "born"], sensitive=["pay"], subject="who",
     ordinal={"school": ["low", "mid", "high"]},
-    hierarchies={"job": {"nurse": ["care"], "cook": ["rest"], "poet": ["rest"]}},
+    columns={"job": Attribute(hierarchy={"nurse": ["care"], "cook": ["rest"], "poet": ["rest"]})},
 )
 population = Population.from_frame(table, schema)
 cases = [({"guarantee": "catalogue"}, "auto"), ({"guarantee": "catalogue", "l": 3}, "auto")]

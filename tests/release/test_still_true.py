@@ -222,7 +222,7 @@ def test_prototypes_are_asked_about_as_they_are(folder: Path) -> None:
     table = TABLE[["age", "pay"]]
     roles = {
         "quasi_identifiers": ["age"],
-        "bounds": {"age": [20, 60], "pay": [0, 100]},
+        "columns": {"age": {"bounds": [20, 60]}, "pay": {"bounds": [0, 100]}},
         "nullable": [],
     }
     population = Population.from_frame(table, Schema.from_frame(table, **roles))
