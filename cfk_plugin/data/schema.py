@@ -355,9 +355,7 @@ class SchemaAttribute:
             "bounds are (low, high) of a numeric attribute": (
                 bounds is None or (is_number and len(bounds) == 2 and bounds[0] <= bounds[1])
             ),
-            "weight must be a finite number >= 0": (
-                isinstance(self.weight, (int, float, np.number)) and 0 <= self.weight < inf
-            ),
+            "weight must be a finite number >= 0": 0 <= self.weight < inf,
             "a weight is of quasi-identifiers only": (
                 self.weight == 0 or self.role == "quasi-identifier"
             ),
@@ -449,9 +447,10 @@ def _attribute_of(
     """
     name = str(column.name)
     may_read_rows = nullable is None
-    wrong_type = unreadable(column) if may_read_rows and role != "identifier" else None
-    if wrong_type:
-        raise SchemaError(f"column {name!r} holds cells of type {wrong_type}; {ONE_VALUE}")
+    if may_read_rows and role != "identifier":
+        wrong_type = unreadable(column)
+        if wrong_type:
+            raise SchemaError(f"column {name!r} holds cells of type {wrong_type}; {ONE_VALUE}")
     if role in ("identifier", "subject"):
         return SchemaAttribute(name=name, role=role, change=change, never_advised=never_advised)
     kind = _kind_of(column, declared, levels, is_nominal=is_nominal, may_read_rows=may_read_rows)
@@ -461,16 +460,21 @@ def _attribute_of(
         )
     if role == "quasi-identifier" and may_read_rows and bool(column.isna().all()):
         raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
-    default_weight = 1.0 if role == "quasi-identifier" else 0.0
+    weight = declared.weight
+    if weight is None:
+        weight = 1.0 if role == "quasi-identifier" else 0.0
+    if not isinstance(weight, (int, float, np.number)):
+        raise SchemaError(f"column {name!r}: weight must be a number, got {type(weight).__name__}")
+    is_nullable = bool(column.isna().any()) if nullable is None else name in nullable
     attribute = SchemaAttribute(
         name=name,
         role=role,
         kind=kind,
-        weight=default_weight if declared.weight is None else declared.weight,
+        weight=float(weight),
         levels=_levels(name, levels),
         hierarchy=_hierarchy(name, declared.hierarchy),
         bounds=_numbers(name, declared.bounds, "bounds"),
-        nullable=bool(column.isna().any()) if nullable is None else name in nullable,
+        nullable=is_nullable,
         bins=_numbers(name, declared.bins, "bins"),
         categories=_listed(name, declared.categories, "categories"),
         learned=("nullable",) if may_read_rows else (),
@@ -492,7 +496,11 @@ def _kind_of(
     is_nominal = is_nominal or declared.categories is not None
     if not is_nominal:
         has_numbers = declared.whole or declared.bounds is not None or declared.bins is not None
-        if is_numeric(column) or (are_days(column) if may_read_rows else has_numbers):
+        if is_numeric(column):
+            return "numeric"
+        if may_read_rows and are_days(column):
+            return "numeric"
+        if has_numbers and not may_read_rows:
             return "numeric"
     is_odd = column.dtype.kind in "mc"  # durations and complex numbers
     if is_odd and (may_read_rows or not is_nominal):
@@ -508,7 +516,8 @@ def _type_of(kind: Kind, declared: Attribute, levels: Any) -> str | None:
     if kind == "numeric":
         ends = declared.bins if declared.bounds is None else declared.bounds
         return _type_of_numbers(ends, declared.whole)
-    return type_of_values(declared.categories if levels is None else levels)
+    values = declared.categories if levels is None else levels
+    return type_of_values(values)
 
 
 def _check_never_advised(

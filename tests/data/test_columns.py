@@ -67,7 +67,7 @@ def test_an_empty_setting_changes_nothing() -> None:
         ({"pay": Attribute(weight=1)}, "column 'pay': a weight is of quasi-identifiers only"),
         ({"age": Attribute(weight=-1)}, "column 'age': weight must be a finite number >= 0"),
         ({"age": Attribute(weight=float("nan"))}, "column 'age': weight must be a finite number"),
-        ({"age": Attribute(weight="2")}, "column 'age': weight must be a finite number"),
+        ({"age": Attribute(weight="2")}, "column 'age': weight must be a number, got str"),
         ({"age": Attribute(weight=0)}, "positive sum"),
         ({"age": Attribute(bounds=3)}, "column 'age': bounds must be a list of values, got int"),
         ({"age": Attribute(bounds=(3, 1))}, r"column 'age': bounds are \(low, high\)"),
