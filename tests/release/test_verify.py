@@ -19,7 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
-from cfk_plugin import Attribute, Population, Schema
+from cfk_plugin import Population
+from cfk_plugin._files import read_schema
 from cfk_plugin.cli import app
 
 CANARY = "secret-7f3a"
@@ -128,9 +129,7 @@ def prototypes(rows: pd.DataFrame) -> str:
     from cfk_plugin import DPPrototypes
 
     table = rows[["age", "salary", "job"]]
-    columns = {name: Attribute(**settings) for name, settings in PUBLIC["columns"].items()}
-    schema = Schema.from_frame(table, **{**PUBLIC, "columns": columns})
-    population = Population.from_frame(table, schema)
+    population = Population.from_frame(table, read_schema(Path("public.json"), table))
     fitted = DPPrototypes(epsilon=1.0, rows=500).fit(
         population, model=lambda x: x["salary"] > 60, desired=True
     )
