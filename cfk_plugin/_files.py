@@ -24,7 +24,7 @@ from cfk_plugin.data.model import LabelModel, thresholded
 from cfk_plugin.data.outcome import OPPOSITE, desired_of_text
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.schema import Attribute, Schema
 from cfk_plugin.data.values import load_pyarrow
 from cfk_plugin.errors import (
     CFKError,
@@ -112,14 +112,20 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_schema(path: Path, train: pd.DataFrame) -> Schema:
-    """Read a schema file: the arguments of `Schema.from_frame` as JSON."""
+    """Read a schema file: the arguments of `Schema.from_frame` as JSON, an object per column."""
     content = read_json(path)
     known = schemas()[f"table-schema-{TABLE_SCHEMA_VERSION}"]["properties"]
-    if unknown := [name for name in content if name not in known]:
+    _check_keys(str(path), content, known)
+    columns = content.get("columns") or {}
+    if not isinstance(columns, dict) or not all(isinstance(c, dict) for c in columns.values()):
         raise SchemaError(
-            f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(known)}"
-            f"{did_you_mean(unknown, known)}"
+            f'{path}: columns must be an object, column to its settings, such as {{"age":'
+            ' {"bounds": [18, 100]}}'
         )
+    for name, settings in columns.items():
+        known_settings = known["columns"]["additionalProperties"]["properties"]
+        _check_keys(f"{path}: column {name!r}", settings, known_settings)
+    content["columns"] = {name: Attribute(**settings) for name, settings in columns.items()}
     if "quasi_identifiers" not in content:
         raise SchemaError(f"{path}: quasi_identifiers is missing; list the publicly known columns")
     try:
@@ -127,6 +133,15 @@ def read_schema(path: Path, train: pd.DataFrame) -> Schema:
             return Schema.from_frame(train, **content)
     except CFKError as error:
         raise SchemaError(f"{path}: {error}") from None
+
+
+def _check_keys(place: str, settings: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise SchemaError(
+            f"{place}: unknown key {', '.join(unknown)}; known are {', '.join(known)}"
+            f"{did_you_mean(unknown, known)}"
+        )
 
 
 def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:

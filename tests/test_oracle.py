@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema
 from oracle import Rules, World, find_faults
 from public_tables import LEAVES, TABLES, forest, read, schema_of, split
 from random_tables import KINDS, LEVELS, TREE, column
@@ -87,8 +87,13 @@ def population_of(world: World, **settings: Any) -> Population:
         sensitive=["illness"],
         subject=world.subject,
         ordinal={name: LEVELS for name in names if name == "q_ordinal"},
-        hierarchies={name: TREE for name in names if name == "q_hierarchical"},
-        weights=world.weights,
+        columns={
+            name: Attribute(
+                hierarchy=TREE if name == "q_hierarchical" else None,
+                weight=None if world.weights is None else world.weights[name],
+            )
+            for name in names
+        },
         **settings,
     )
     return Population.from_frame(world.train, schema, key=bytes(32))

@@ -73,16 +73,14 @@ def schema(
         "sensitive": [],
         "identifiers": [],
         "subject": None,
-    }
-    empty |= {
         "target": None,
         "nominal": [],
         "ordinal": {},
-        "hierarchies": {},
-        "bounds": {},
-        "bins": {},
+        "immutable": personal,
+        "monotone": {},
+        "never_advise": {},
+        "columns": {},
     }
-    empty |= {"immutable": personal, "monotone": {}, "never_advise": {}}
     text = json.dumps(empty, indent=2)
     if output is None:
         console().file.write(text + "\n")

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.columns import Change
 from cfk_plugin.data.domain import INVALID, UNKNOWN, Codes, Domain, Numbers, Rows
 from cfk_plugin.data.encoded_table import EncodedTable, Encoder, whole_number
 from cfk_plugin.data.region import Interval, Part
+from cfk_plugin.data.schema import Change
 from cfk_plugin.errors import HostOnly, InputError, did_you_mean, quiet
 
 Mask = NDArray[np.bool_]

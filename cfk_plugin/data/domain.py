@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from cfk_plugin.data.region import Interval, Part, to_text
-from cfk_plugin.data.schema import ONE_VALUE, Attribute
+from cfk_plugin.data.schema import ONE_VALUE, SchemaAttribute
 from cfk_plugin.data.values import (
     conform,
     dates_of,
@@ -52,7 +52,7 @@ class Domain(HostOnly):
     are depth-first.
     """
 
-    attribute: Attribute
+    attribute: SchemaAttribute
     values: NDArray[Any]  # float64 if numeric, else text
     originals: NDArray[Any]  # values as the table has them (categorical kinds)
     dtype: Any  # of the column, to rebuild what the model has seen
@@ -95,7 +95,7 @@ class Domain(HostOnly):
 
     @classmethod
     def unlisted(
-        cls, attribute: Attribute, dtype: Any, *, has_missing: bool, is_date: bool
+        cls, attribute: SchemaAttribute, dtype: Any, *, has_missing: bool, is_date: bool
     ) -> Domain:
         """Return a domain that knows no value of a row, only declared levels and leaves."""
         declared = attribute.declared_values or ()
@@ -106,7 +106,7 @@ class Domain(HostOnly):
         )
 
     @classmethod
-    def of(cls, column: pd.Series, attribute: Attribute) -> Domain:
+    def of(cls, column: pd.Series, attribute: SchemaAttribute) -> Domain:
         gaps = column.isna()
         has_missing = bool(gaps.any())
         missing = column[gaps].iloc[0] if has_missing else np.nan

@@ -4,12 +4,12 @@ generalises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from math import fsum, isfinite
+from math import fsum, inf, isfinite
 from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
@@ -18,7 +18,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.columns import Change, ColumnDeclaration, Role, with_columns
 from cfk_plugin.data.display import card, table
 from cfk_plugin.data.misreadings import warn_of_misreadings
 from cfk_plugin.data.personal import personal_columns
@@ -33,6 +32,10 @@ from cfk_plugin.data.values import (
 )
 from cfk_plugin.data.wording import Language, Wording
 from cfk_plugin.errors import SchemaError, counted, did_you_mean
+
+Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other", "target"]
+Change = Literal["any", "increase", "decrease", "never"]
+Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -169,6 +172,32 @@ def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
         )
 
 
+def _check_mapping(frame: pd.DataFrame, by_name: Any, label: str, form: str) -> None:
+    """Raise if the argument is not a mapping whose keys are columns of the table."""
+    if not isinstance(by_name, Mapping):
+        raise SchemaError(
+            f"{label} must be a mapping, column to {form}; got {type(by_name).__name__}"
+        )
+    _check_known(frame, by_name, label)
+
+
+def _check_columns(
+    frame: pd.DataFrame, columns: Mapping[str, Attribute], roles: Mapping[str, Role]
+) -> None:
+    _check_mapping(frame, columns, "columns", "its Attribute")
+    for name, declared in columns.items():
+        if roles[name] in ("identifier", "subject"):
+            raise SchemaError(
+                f"column {name!r} is {roles[name]}, so its values are not used; leave it out of"
+                " columns"
+            )
+        if not isinstance(declared, Attribute):
+            raise SchemaError(
+                f"column {name!r}: write its settings as cfk_plugin.Attribute(...), such as"
+                f" Attribute(bounds=(0, 10)); got {type(declared).__name__}"
+            )
+
+
 def _how_to_make_a_table(argument: object) -> str:
     """Return the end of a message about an argument that is not a table."""
     if isinstance(argument, (str, PurePath)):
@@ -204,11 +233,56 @@ def _roles_of(frame: pd.DataFrame, names_of_role: Mapping[Role, Sequence[str]]) 
     return {name: roles.get(name, "other") for name in frame.columns}
 
 
-Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Attribute:
+    """Rare settings of one column, for ``columns=`` of `Schema.from_frame`, which reads them.
+
+    Attributes
+    ----------
+    hierarchy : Hierarchy, DataFrame or mapping, optional
+        A `Hierarchy`, or what `Hierarchy.of` reads.
+    weight : float, optional
+        Relative weight of a quasi-identifier in NCP. Default 1; all weights are normalised to a sum
+        of 1.
+    bounds : pair of numbers or dates, optional
+        Lowest and highest value of a numeric column.
+    bins : sequence of numbers or dates, optional
+        Edges of the public bins of a numeric feature: declared, never computed from the rows.
+    categories : sequence or pandas.CategoricalDtype, optional
+        All values that a nominal column may have; for differential privacy.
+    whole : bool
+        Whether a numeric column has whole numbers only, for differential privacy. It takes others
+        for fractional, as one person's value can change the dtype for everyone.
+    phrases : str or mapping of value to words, optional
+        Words for the values, which stand alone: a text with ``{}`` for the value, ``"{} open
+        {loan|loans}"``, or ``{"A14": "no current account"}``.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"age": [24, 27], "city": ["Antwerp", "Namur"]})
+    >>> schema = Schema.from_frame(
+    ...     frame,
+    ...     quasi_identifiers=["age", "city"],
+    ...     columns={
+    ...         "age": Attribute(bounds=(18, 100), weight=3),
+    ...         "city": Attribute(hierarchy={"Antwerp": ["Flanders"], "Namur": ["Wallonia"]}),
+    ...     },
+    ... )
+    >>> schema["age"].bounds, schema["age"].weight, schema["city"].kind
+    ((18.0, 100.0), 0.75, 'hierarchical')
+    """
+
+    hierarchy: Hierarchy | pd.DataFrame | Mapping[Any, Sequence[Any]] | None = None
+    weight: float | None = None
+    bounds: Sequence[Any] | None = None
+    bins: Sequence[Any] | None = None
+    categories: Sequence[Any] | pd.CategoricalDtype | None = None
+    whole: bool = False
+    phrases: str | Mapping[Any, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attribute:
+class SchemaAttribute:
     """One column: its role in privacy, its kind, and how it may be generalised.
 
     Attributes
@@ -252,7 +326,7 @@ class Attribute:
     weight: float = 0.0
     levels: tuple[str, ...] | None = None
     hierarchy: Hierarchy | None = None
-    bounds: tuple[float, float] | None = None
+    bounds: tuple[float, ...] | None = None
     nullable: bool = False
     bins: tuple[float, ...] | None = None
     categories: tuple[Any, ...] | None = None
@@ -279,9 +353,12 @@ class Attribute:
                 is_tree == (self.hierarchy is not None)
             ),
             "bounds are (low, high) of a numeric attribute": (
-                bounds is None or (is_number and bounds[0] <= bounds[1])
+                bounds is None or (is_number and len(bounds) == 2 and bounds[0] <= bounds[1])
             ),
-            "weight must be a finite number >= 0": 0 <= self.weight < float("inf"),
+            "weight must be a finite number >= 0": 0 <= self.weight < inf,
+            "a weight is of quasi-identifiers only": (
+                self.weight == 0 or self.role == "quasi-identifier"
+            ),
             "bins are for numeric features": bins is None or (is_number and self.role in _FEATURES),
             "bins are at least 2 numbers (or dates), strictly increasing": (
                 bins is None
@@ -352,127 +429,81 @@ class Attribute:
         return self.hierarchy.leaves if self.hierarchy is not None else self.levels
 
 
-_DECLARED: Mapping[str, str] = {
-    "ordinal": "its levels in order",
-    "hierarchies": "a Hierarchy, or an object, value to its ancestors",
-    "bounds": "(low, high)",
-    "bins": "the edges of its bins",
-    "categories": "a list of its values",
-}
-"""What is declared of single columns, and in which form."""
-
-
-def _check_forms(declared: Mapping[str, Any]) -> None:
-    for label, by_name in declared.items():
-        form = _DECLARED.get(label, "a number")
-        if not isinstance(by_name, Mapping):
-            raise SchemaError(
-                f"{label} must be a mapping, column to {form}; got {type(by_name).__name__}"
-            )
-        for name, value in by_name.items():
-            is_values = isinstance(value, (Iterable, pd.CategoricalDtype))
-            is_list = is_values and not isinstance(value, str)
-            fits = {
-                "hierarchies": isinstance(value, (Hierarchy, pd.DataFrame, Mapping)),
-                "bounds": is_list and isinstance(value, Sized) and len(value) == 2,
-                "weights": (
-                    isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-                ),
-                "bins": True,  # which the attribute refuses
-            }
-            if not fits.get(label, is_list):
-                raise SchemaError(
-                    f"column {name!r}: {label} must give {form}, got {type(value).__name__}"
-                )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Declaration:
-    """What is declared of a column beside its role; None for what is not."""
-
-    levels: Any
-    hierarchy: Any
-    bounds: Any
-    bins: Any
-    categories: Any
-    is_nominal: bool
-    is_whole: bool
-    is_nullable: bool | None
-    change: Change
-    never_advised: tuple[str | None, ...]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no row has a say: one person's value must not change the attribute for all."""
-        return self.is_nullable is not None
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether a declaration is one of numbers."""
-        return self.is_whole or self.bounds is not None or self.bins is not None
-
-
 def _attribute_of(
-    column: pd.Series, role: Role, weight: float, declared: _Declaration
-) -> Attribute:
-    """Return the attribute of a column; only what is not declared is looked up in the rows."""
+    column: pd.Series,
+    role: Role,
+    declared: Attribute,
+    *,
+    levels: Any,
+    is_nominal: bool,
+    nullable: Sequence[str] | None,
+    change: Change,
+    never_advised: tuple[str | None, ...],
+) -> SchemaAttribute:
+    """Return the attribute of a column; only what is not declared is looked up in the rows.
+
+    If `nullable` is declared, no row has a say: one person's value must not change the attribute
+    for everyone.
+    """
     name = str(column.name)
-    if not declared.is_complete and role != "identifier":
+    may_read_rows = nullable is None
+    if may_read_rows and role != "identifier":
         wrong_type = unreadable(column)
         if wrong_type:
             raise SchemaError(f"column {name!r} holds cells of type {wrong_type}; {ONE_VALUE}")
-    if declared.bins is not None and role not in _FEATURES:
-        raise SchemaError(f"column {name!r}: bins are for numeric features")
     if role in ("identifier", "subject"):
-        return Attribute(
-            name=name, role=role, change=declared.change, never_advised=declared.never_advised
-        )
-    kind = _kind_of(column, declared)
-    if declared.is_whole and kind != "numeric":
+        return SchemaAttribute(name=name, role=role, change=change, never_advised=never_advised)
+    kind = _kind_of(column, declared, levels, is_nominal=is_nominal, may_read_rows=may_read_rows)
+    if declared.whole and kind != "numeric":
         raise SchemaError(
             f"column {name!r}: whole numbers are of numeric columns; this one is {kind}"
         )
-    if role == "quasi-identifier" and not declared.is_complete and bool(column.isna().all()):
+    if role == "quasi-identifier" and may_read_rows and bool(column.isna().all()):
         raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
-    learned = () if declared.is_complete else ("nullable",)
-    is_nullable = declared.is_nullable
-    if is_nullable is None:
-        is_nullable = bool(column.isna().any())
-    attribute = Attribute(
+    weight = declared.weight
+    if weight is None:
+        weight = 1.0 if role == "quasi-identifier" else 0.0
+    if not isinstance(weight, (int, float, np.number)):
+        raise SchemaError(f"column {name!r}: weight must be a number, got {type(weight).__name__}")
+    is_nullable = bool(column.isna().any()) if nullable is None else name in nullable
+    attribute = SchemaAttribute(
         name=name,
         role=role,
         kind=kind,
-        weight=weight,
-        levels=_if_declared(_levels, declared.levels),
-        hierarchy=_if_declared(Hierarchy.of, declared.hierarchy),
-        bounds=_if_declared(_bounds, declared.bounds, name),
+        weight=float(weight),
+        levels=_levels(name, levels),
+        hierarchy=_hierarchy(name, declared.hierarchy),
+        bounds=_numbers(name, declared.bounds, "bounds"),
         nullable=is_nullable,
-        bins=_if_declared(_edges, declared.bins, name),
-        categories=_if_declared(_as_tuple, declared.categories),
-        learned=learned,
-        dtype=_type_of(kind, declared),
-        change=declared.change,
-        never_advised=declared.never_advised,
+        bins=_numbers(name, declared.bins, "bins"),
+        categories=_listed(name, declared.categories, "categories"),
+        learned=("nullable",) if may_read_rows else (),
+        dtype=_type_of(kind, declared, levels),
+        change=change,
+        never_advised=never_advised,
     )
-    _check_never_advised(attribute, column, may_read_rows=not declared.is_complete)
+    _check_never_advised(attribute, column, may_read_rows=may_read_rows)
     return attribute
 
 
-def _kind_of(column: pd.Series, declared: _Declaration) -> Kind:
-    if declared.levels is not None:
+def _kind_of(
+    column: pd.Series, declared: Attribute, levels: Any, *, is_nominal: bool, may_read_rows: bool
+) -> Kind:
+    if levels is not None:
         return "ordinal"
     if declared.hierarchy is not None:
         return "hierarchical"
-    is_nominal = declared.is_nominal
+    is_nominal = is_nominal or declared.categories is not None
     if not is_nominal:
+        has_numbers = declared.whole or declared.bounds is not None or declared.bins is not None
         if is_numeric(column):
             return "numeric"
-        if declared.is_complete and declared.has_numbers:
+        if may_read_rows and are_days(column):
             return "numeric"
-        if not declared.is_complete and are_days(column):
+        if has_numbers and not may_read_rows:
             return "numeric"
     is_odd = column.dtype.kind in "mc"  # durations and complex numbers
-    if is_odd and not (is_nominal and declared.is_complete):
+    if is_odd and (may_read_rows or not is_nominal):
         raise SchemaError(
             f"column {str(column.name)!r} has dtype {column.dtype}; convert it to numbers, dates or"
             " text"
@@ -480,23 +511,18 @@ def _kind_of(column: pd.Series, declared: _Declaration) -> Kind:
     return "nominal"
 
 
-def _if_declared(read: Callable[..., Any], value: Any, *names: str) -> Any:
-    """Return what a function reads from a declared value; None where nothing is declared."""
-    if value is None:
-        return None
-    return read(value, *names)
-
-
-def _type_of(kind: Kind, declared: _Declaration) -> str | None:
-    """Return the declared type of an attribute; None where it is not declared."""
+def _type_of(kind: Kind, declared: Attribute, levels: Any) -> str | None:
+    """Return the declared type of an attribute; None if it is not declared."""
     if kind == "numeric":
         ends = declared.bins if declared.bounds is None else declared.bounds
-        return _type_of_numbers(ends, declared.is_whole)
-    values = declared.categories if declared.levels is None else declared.levels
+        return _type_of_numbers(ends, declared.whole)
+    values = declared.categories if levels is None else levels
     return type_of_values(values)
 
 
-def _check_never_advised(attribute: Attribute, column: pd.Series, *, may_read_rows: bool) -> None:
+def _check_never_advised(
+    attribute: SchemaAttribute, column: pd.Series, *, may_read_rows: bool
+) -> None:
     """Refuse values that the attribute does not have, and a list of all that it has.
 
     Where none are declared, `column` has the values. If its rows may not be read, values that are
@@ -536,13 +562,8 @@ def _check_never_advised(attribute: Attribute, column: pd.Series, *, may_read_ro
 def _changes_of(
     frame: pd.DataFrame, immutable: Sequence[str], monotone: Mapping[str, Any]
 ) -> dict[str, Change]:
-    if isinstance(immutable, str) or not isinstance(monotone, Mapping):
-        raise SchemaError(
-            'immutable must be a list of columns, and monotone an object, column to "increase"'
-            " or so"
-        )
-    for label, names in {"immutable": immutable, "monotone": monotone}.items():
-        _check_known(frame, names, label)
+    _check_known(frame, immutable, "immutable")
+    _check_mapping(frame, monotone, "monotone", '"increase" or "decrease"')
     names_in_both = [name for name in immutable if name in monotone]
     if names_in_both:
         raise SchemaError(
@@ -562,11 +583,9 @@ def _changes_of(
 def _never_advised_of(
     frame: pd.DataFrame, never_advise: Mapping[str, Sequence[Any]], immutable: Sequence[str]
 ) -> dict[str, tuple[str | None, ...]]:
-    """Return the values that are never advised, by column, in the form that `Attribute` has."""
-    form = 'an object, column to a list of values, such as {"savings": ["unknown"]}'
-    if not isinstance(never_advise, Mapping):
-        raise SchemaError(f"never_advise must be {form}")
-    _check_known(frame, never_advise, "never_advise")
+    """Return the values that are never advised, by column, as `SchemaAttribute` has them."""
+    form = 'a list of values, such as {"savings": ["unknown"]}'
+    _check_mapping(frame, never_advise, "never_advise", form)
     names_in_both = [name for name in immutable if name in never_advise]
     if names_in_both:
         raise SchemaError(
@@ -575,48 +594,54 @@ def _never_advised_of(
         )
     never_advised = {}
     for name, values in never_advise.items():
-        if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
-            raise SchemaError(f"column {name!r}: never_advise must be {form}")
-        texts = [None if is_missing(value) else to_text(value) for value in values]
+        listed = _listed(name, values, "never_advise") or ()
+        texts = [None if is_missing(value) else to_text(value) for value in listed]
         never_advised[name] = tuple(dict.fromkeys(texts))
     return never_advised
 
 
-def _weights_of(
-    weights: Mapping[str, float], quasi_identifiers: Sequence[str], roles: Mapping[str, Role]
-) -> dict[str, float]:
-    """Return the share of each quasi-identifier in NCP; the shares add up to 1."""
-    unknown = [name for name in weights if roles.get(name) != "quasi-identifier"]
-    if unknown:
-        raise SchemaError(
-            f"weights are for quasi-identifiers; not one: {', '.join(unknown)}"
-            f"{did_you_mean(unknown, quasi_identifiers)}"
-        )
-    weight_of = dict.fromkeys(quasi_identifiers, 1.0) | dict(weights)
-    total = fsum(weight_of.values())
-    has_no_weight = len(weight_of) > 0 and total <= 0
-    if has_no_weight or min(weight_of.values(), default=0) < 0:
-        raise SchemaError("weights must be >= 0 and have a positive sum")
-    return {name: weight / total for name, weight in weight_of.items()}
-
-
-def _as_tuple(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[Any, ...]:
+def _listed(name: str, values: Any, setting: str) -> tuple[Any, ...] | None:
+    """Return declared values as a tuple, None if there are none; raise if they are not a list."""
+    if values is None:
+        return None
     if isinstance(values, pd.CategoricalDtype):
         return tuple(values.categories.tolist())
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
+        raise SchemaError(
+            f"column {name!r}: {setting} must be a list of values, got {type(values).__name__}"
+        )
     return tuple(values)
 
 
-def _levels(values: Sequence[Any] | pd.CategoricalDtype) -> tuple[str, ...]:
-    return tuple(map(to_text, _as_tuple(values)))
+def _levels(name: str, values: Any) -> tuple[str, ...] | None:
+    levels = _listed(name, values, "ordinal")
+    return None if levels is None else tuple(map(to_text, levels))
 
 
-def _bounds(ends: Sequence[Any], name: str) -> tuple[float, float]:
-    return _exact_number(ends[0], name), _exact_number(ends[1], name)
+def _hierarchy(name: str, table: Any) -> Hierarchy | None:
+    if table is None:
+        return None
+    try:
+        return Hierarchy.of(table)
+    except SchemaError as error:
+        raise SchemaError(f"column {name!r}: {error}") from None
+
+
+def _numbers(name: str, values: Any, setting: str) -> tuple[float, ...] | None:
+    """Read declared numbers or dates; raise if one would be rounded."""
+    values = _listed(name, values, setting)
+    if values is None:
+        return None
+    for value in values:
+        problem = why_inexact(pd.Series([value], dtype=object))
+        if problem:
+            raise SchemaError(f"column {name!r}: its {setting} have {problem}")
+    return tuple(map(to_number, values))
 
 
 def _type_of_numbers(ends: Sequence[Any] | None, is_whole: bool) -> str | None:
     """Return the type of numbers or dates with these bounds or edges of bins."""
-    ends = list(ends) if np.iterable(ends) else []
+    ends = [] if ends is None else list(ends)
     if len(ends) == 0 or isinstance(ends[0], (int, float, np.number)):
         return "int64" if is_whole else None
     # what is no date either is refused with the bins themselves
@@ -639,28 +664,6 @@ def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | 
     }.get(kind_of_values)
 
 
-def _exact_number(value: Any, name: str) -> float:
-    """Read a declared number or date; refuse one that would be rounded."""
-    problem = why_inexact(pd.Series([value], dtype=object))
-    if problem:
-        raise SchemaError(f"column {name!r}: its bounds or bins have {problem}")
-    return to_number(value)
-
-
-def _edges(bins: Sequence[Any], name: str) -> tuple[float, ...]:
-    """Read edges of bins; an empty tuple, which `Attribute` refuses, if they are not numbers or
-    dates.
-    """
-    if isinstance(bins, str):
-        return ()
-    try:
-        for edge in bins:
-            to_number(edge)
-    except (TypeError, ValueError):
-        return ()
-    return tuple(_exact_number(edge, name) for edge in bins)
-
-
 _CHANGES_SHOWN: Mapping[Change, str] = {
     "any": "yes",
     "never": "no",
@@ -669,7 +672,7 @@ _CHANGES_SHOWN: Mapping[Change, str] = {
 }
 
 
-def _change_shown(attribute: Attribute) -> str:
+def _change_shown(attribute: SchemaAttribute) -> str:
     """Return in words what a person can change of an attribute, with no value of it."""
     words = _CHANGES_SHOWN[attribute.change]
     if not attribute.never_advised:
@@ -677,7 +680,7 @@ def _change_shown(attribute: Attribute) -> str:
     return f"{words}, but never to {counted(len(attribute.never_advised), 'value')}"
 
 
-def _domain_shown(attribute: Attribute) -> str:
+def _domain_shown(attribute: SchemaAttribute) -> str:
     """Return in words what is declared of an attribute's values."""
     if attribute.role not in _FEATURES:
         return "–"
@@ -704,13 +707,13 @@ class Schema:
 
     Attributes
     ----------
-    attributes : tuple of Attribute
+    attributes : tuple of SchemaAttribute
         In the order of the table's columns.
     wording : Wording
         How answers are said to a person.
     """
 
-    attributes: tuple[Attribute, ...]
+    attributes: tuple[SchemaAttribute, ...]
     wording: Wording = field(default_factory=Wording)
 
     def __post_init__(self) -> None:
@@ -736,7 +739,6 @@ class Schema:
         cls,
         frame: pd.DataFrame,
         *,
-        columns: Mapping[str, ColumnDeclaration] | None = None,
         quasi_identifiers: Sequence[str] = (),
         sensitive: Sequence[str] = (),
         identifiers: Sequence[str] = (),
@@ -744,38 +746,26 @@ class Schema:
         target: str | None = None,
         ordinal: Mapping[str, Sequence[Any]] | None = None,
         nominal: Sequence[str] = (),
-        hierarchies: Mapping[str, Any] | None = None,
-        weights: Mapping[str, float] | None = None,
-        bounds: Mapping[str, tuple[float, float]] | None = None,
-        bins: Mapping[str, Sequence[Any]] | None = None,
-        categories: Mapping[str, Sequence[Any]] | None = None,
         nullable: Sequence[str] | None = None,
-        whole: Sequence[str] = (),
         immutable: Sequence[str] = (),
         monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
         never_advise: Mapping[str, Sequence[Any]] | None = None,
         titles: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
         outcomes: Mapping[Any, str] | None = None,
-        phrases: Mapping[str, str | Mapping[Any, str]] | None = None,
         language: str | Path | Mapping[str, Any] = "en",
+        columns: Mapping[str, Attribute] | None = None,
     ) -> Schema:
         """Declare the roles; kinds that are not declared follow from the dtypes.
 
         See the page "Describe your data and your model".
 
         Numbers and dates, also days as ISO text, are numeric, the rest is nominal. With `nullable`,
-        columns with `bounds`, `bins` or `whole` are numeric whatever their dtype.
+        columns with bounds, bins or whole numbers are numeric whatever their dtype.
 
         Parameters
         ----------
         frame : DataFrame of the training rows; target and identifiers may be in it
-        columns : mapping of column to its declaration, optional
-            All that is declared of a column in one place, ``{"age": {"role": "quasi-identifier",
-            "bounds": (18, 100), "change": "increase"}}``; `ColumnDeclaration` in
-            ``cfk_plugin.data.columns`` lists the keys. The arguments below say the same argument by
-            argument. A column is declared either here or there, but `nullable` is for the columns
-            of both.
         quasi_identifiers : sequence of str
             Publicly known columns: these are generalised.
         sensitive : sequence of str
@@ -789,20 +779,9 @@ class Schema:
         ordinal : mapping of column to its levels in order
         nominal : sequence of str
             Columns of numbers that are codes of categories (a postal code, say).
-        hierarchies : mapping of column to a `Hierarchy`, or to what `Hierarchy.of` reads
-        weights : mapping of quasi-identifier to its relative weight in NCP
-            Default 1; normalised to a sum of 1.
-        bounds : mapping of numeric column to its declared (low, high)
-        bins : mapping of numeric feature to the edges of its public bins
-            Declared, never computed from the rows.
-        categories : mapping of nominal column to its values
-            All that it may have, or a ``pandas.CategoricalDtype``; for differential privacy.
         nullable : sequence of str, optional
             Columns that may have missing values. Default: those that have one here, which is read
             from the rows.
-        whole : sequence of str
-            Numeric columns of whole numbers, for differential privacy. It takes others for
-            fractional, as one person's value can change the dtype for everybody.
         immutable : sequence of str
             Features that nobody can change, such as a birthplace: explanations leave them as they
             are.
@@ -811,7 +790,7 @@ class Schema:
         never_advise : mapping of feature to a list of values
             Values that no explanation tells a person to change to, such as ``{"savings":
             ["unknown"]}``; None stands for a missing value. A person who has the value may keep it.
-            Of numbers and dates only None can be named: `bounds` limit these, and in a call
+            Of numbers and dates only None can be named: bounds limit these, and in a call
             ``permitted_range``.
         titles : mapping of column to the words for it in a sentence
             As they stand in a list of things: ``{"term": "a loan term"}``.
@@ -819,11 +798,11 @@ class Schema:
             Such as ``"month"``, ``"USD"``, ``"percent"``, or any text of your own, ``"mmHg"``.
         outcomes : mapping of the model's label to what it means to a person
             ``{1: "your loan would be approved"}``; the key ``"*"`` is for any other outcome.
-        phrases : mapping of column to words for its values, which stand alone
-            A text with ``{}`` for the value, ``{"loans": "{} open {loan|loans}"}``, or a mapping of
-            value to words, ``{"account": {"A14": "no current account"}}``.
         language : str, path or mapping
             ``"en"``, ``"de"``, or a file of your own; see the page "Put answers into words".
+        columns : mapping of column to `Attribute`
+            Rare settings: hierarchies, weights, bounds, bins, categories, whole numbers and
+            phrases. ``{"age": Attribute(bounds=(18, 100), whole=True)}``.
 
         Warns
         -----
@@ -834,9 +813,8 @@ class Schema:
         Raises
         ------
         SchemaError
-            If a column is unknown, duplicated, given two roles, declared in `columns` and in
-            another argument, or of a type that cannot be used or has no direction; if a value that
-            is never advised is unknown.
+            If a column is unknown, duplicated, given two roles, or of a type that cannot be used
+            or has no direction; if a value that is never advised is unknown.
 
         Examples
         --------
@@ -848,112 +826,57 @@ class Schema:
         ... )
         >>> schema["age"].kind, schema["city"].kind, schema["age"].weight
         ('numeric', 'nominal', 0.5)
-
-        The same, column by column:
-
-        >>> Schema.from_frame(
-        ...     frame,
-        ...     columns={
-        ...         "age": {"role": "quasi-identifier"},
-        ...         "city": {"role": "quasi-identifier"},
-        ...         "salary": {"role": "sensitive"},
-        ...     },
-        ... ) == schema
-        True
         """
         frame = as_pandas(frame)
-        if columns is not None:
-            _check_table(frame)
-            arguments = with_columns(
-                columns,
-                {
-                    "quasi_identifiers": quasi_identifiers,
-                    "sensitive": sensitive,
-                    "identifiers": identifiers,
-                    "subject": subject,
-                    "target": target,
-                    "ordinal": ordinal,
-                    "nominal": nominal,
-                    "hierarchies": hierarchies,
-                    "weights": weights,
-                    "bounds": bounds,
-                    "bins": bins,
-                    "categories": categories,
-                    "whole": whole,
-                    "immutable": immutable,
-                    "monotone": monotone,
-                    "never_advise": never_advise,
-                    "titles": titles,
-                    "units": units,
-                    "phrases": phrases,
-                },
-                table_columns=frame.columns,
-            )
-            return cls.from_frame(
-                frame, nullable=nullable, outcomes=outcomes, language=language, **arguments
-            )
         _check_table(frame)
-        subjects = [subject] if subject else []
-        targets = [target] if target else []
         roles = _roles_of(
             frame,
             {
                 "quasi-identifier": quasi_identifiers,
                 "sensitive": sensitive,
                 "identifier": identifiers,
-                "subject": subjects,
-                "target": targets,
+                "subject": [subject] if subject else [],
+                "target": [target] if target else [],
             },
         )
-        change = _changes_of(frame, immutable, monotone or {})
-        never_advised: dict[str, tuple[str | None, ...]] = {}
-        if never_advise is not None:
-            never_advised = _never_advised_of(frame, never_advise, immutable)
-        declared: dict[str, Mapping[str, Any]] = {
-            "ordinal": ordinal or {},
-            "hierarchies": hierarchies or {},
-            "bounds": bounds or {},
-            "bins": bins or {},
-            "categories": categories or {},
-        }
-        _check_forms({**declared, "weights": weights or {}})
-        lists = {"nominal": nominal, "nullable": nullable, "whole": whole}
-        for label, names in {**declared, **lists}.items():
-            _check_known(frame, names or (), label)
-        weight_of = _weights_of(weights or {}, quasi_identifiers, roles)
+        ordinal = ordinal or {}
+        columns = columns or {}
+        changes = _changes_of(frame, immutable, monotone or {})
+        never_advised = _never_advised_of(frame, never_advise or {}, immutable)
+        _check_mapping(frame, ordinal, "ordinal", "its levels in order")
+        _check_columns(frame, columns, roles)
+        _check_known(frame, nominal, "nominal")
+        _check_known(frame, nullable or (), "nullable")
         wording = Wording(
             language=Language.of(language),
             titles=titles or {},
             units=units or {},
             outcomes=outcomes or {},
-            phrases=phrases or {},
+            phrases={n: a.phrases for n, a in columns.items() if a.phrases is not None},
         )
-        _check_known(frame, sorted(wording.columns()), "titles, units and phrases")
-        attributes = []
-        for name, role in roles.items():
-            is_nullable = None if nullable is None else name in nullable
-            declaration = _Declaration(
-                levels=declared["ordinal"].get(name),
-                hierarchy=declared["hierarchies"].get(name),
-                bounds=declared["bounds"].get(name),
-                bins=declared["bins"].get(name),
-                categories=declared["categories"].get(name),
-                is_nominal=name in nominal or name in declared["categories"],
-                is_whole=name in whole,
-                is_nullable=is_nullable,
-                change=change.get(name, "any"),
+        _check_known(frame, sorted(wording.columns()), "titles and units")
+        attributes = [
+            _attribute_of(
+                frame[name],
+                role,
+                columns.get(name, Attribute()),
+                levels=ordinal.get(name),
+                is_nominal=name in nominal,
+                nullable=nullable,
+                change=changes.get(name, "any"),
                 never_advised=never_advised.get(name, ()),
             )
-            weight = weight_of.get(name, 0.0)
-            attributes.append(_attribute_of(frame[name], role, weight, declaration))
+            for name, role in roles.items()
+        ]
         schema = cls(tuple(attributes), wording)
         if nullable is None:
             # Where `nullable` is given, all is declared, and no value of the rows has a say.
-            described = set(nominal).union(ordinal or (), hierarchies or (), categories or ())
-            warn_of_misreadings(frame, [n for n in schema.features if n not in described])
+            nominal_features = [schema[n] for n in schema.features if schema[n].kind == "nominal"]
+            undeclared = [a.name for a in nominal_features if a.categories is None]
+            warn_of_misreadings(frame, [n for n in undeclared if n not in nominal])
         return schema
 
-    def __getitem__(self, name: str) -> Attribute:
+    def __getitem__(self, name: str) -> SchemaAttribute:
         if name not in self._by_name:
             raise SchemaError(
                 f"column {name!r} is not in the schema{did_you_mean([name], self._by_name)}"
@@ -987,7 +910,7 @@ class Schema:
         )
 
     @cached_property
-    def _by_name(self) -> dict[str, Attribute]:
+    def _by_name(self) -> dict[str, SchemaAttribute]:
         return {attribute.name: attribute for attribute in self.attributes}
 
     def names(self, *roles: Role) -> tuple[str, ...]:

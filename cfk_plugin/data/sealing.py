@@ -21,7 +21,7 @@ from pandas.api import types
 
 from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.encoded_table import divided
-from cfk_plugin.data.schema import Attribute, Hierarchy, Schema
+from cfk_plugin.data.schema import Hierarchy, Schema, SchemaAttribute
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import BundleError, HostOnly
 
@@ -54,14 +54,14 @@ def from_plain(facts: Mapping[str, Any]) -> tuple[Schema, dict[str, Domain]]:
     return schema, domains
 
 
-def _plain_attribute(attribute: Attribute) -> dict[str, Any]:
+def _plain_attribute(attribute: SchemaAttribute) -> dict[str, Any]:
     settings = asdict(attribute)
     if not attribute.never_advised:
         del settings["never_advised"]
     return settings
 
 
-def _attribute(facts: Mapping[str, Any]) -> Attribute:
+def _attribute(facts: Mapping[str, Any]) -> SchemaAttribute:
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()
     }
@@ -69,7 +69,7 @@ def _attribute(facts: Mapping[str, Any]) -> Attribute:
     if tree is not None:
         arrays = {name: np.array(tree[name], dtype=np.int32) for name in ("low", "high", "parent")}
         settings["hierarchy"] = Hierarchy(tuple(tree["leaves"]), tuple(tree["titles"]), **arrays)
-    return Attribute(**settings)
+    return SchemaAttribute(**settings)
 
 
 def _plain_domain(domain: Domain, has_values: bool) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _plain_domain(domain: Domain, has_values: bool) -> dict[str, Any]:
     return facts | ({"open": True} if has_values and domain.is_open else {})
 
 
-def _domain(attribute: Attribute, facts: Mapping[str, Any]) -> Domain:
+def _domain(attribute: SchemaAttribute, facts: Mapping[str, Any]) -> Domain:
     dtype = types.pandas_dtype(facts["dtype"])
     has_missing = facts["has_missing"]
     is_date = facts["is_date"]

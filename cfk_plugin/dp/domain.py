@@ -23,7 +23,7 @@ from cfk_plugin.data.domain import Domain
 from cfk_plugin.data.encoded_table import table_of
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import is_missing, to_text
-from cfk_plugin.data.schema import Attribute, Schema, type_of_values
+from cfk_plugin.data.schema import Schema, SchemaAttribute, type_of_values
 from cfk_plugin.data.values import conform, dates_of, to_numbers
 from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 from cfk_plugin.metrics.heom import hashes_of
@@ -39,7 +39,7 @@ class PublicColumn:
     is the last.
     """
 
-    attribute: Attribute
+    attribute: SchemaAttribute
 
     @property
     def name(self) -> str:
@@ -305,7 +305,8 @@ def require_declared(schema: Schema, names: Sequence[str]) -> None:
         raise SchemaError(
             "differential privacy needs public domains, declared and not read from the rows: "
             + "; ".join(f"{name!r} lacks {lack}" for name, lack in lacking)
-            + ". Give them to Schema.from_frame, or call infer_domains, which leaks"
+            + '. Declare them with columns={"COLUMN": Attribute(bounds=...)} and nullable=[...], or'
+            " call infer_domains, which leaks"
         )
 
 
@@ -400,7 +401,7 @@ def _number_of(value: Any) -> float:
     return math.inf
 
 
-def _fill(attribute: Attribute, column: pd.Series) -> Attribute:
+def _fill(attribute: SchemaAttribute, column: pd.Series) -> SchemaAttribute:
     if attribute.kind == "numeric" and attribute.bounds is None and attribute.bins is None:
         domain = Domain.of(column, attribute)
         bounds = float(domain.values[0]), float(domain.values[-1])
@@ -436,13 +437,15 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
 
     Examples
     --------
-    >>> from cfk_plugin import Population, Schema
+    >>> from cfk_plugin import Attribute, Population, Schema
     >>> rows = pd.DataFrame({"age": [20, 60], "city": ["A", "B"]})
     >>> schema = Schema.from_frame(
     ...     rows,
     ...     quasi_identifiers=["age"],
-    ...     bounds={"age": (0, 100)},
-    ...     categories={"city": ["A", "B"]},
+    ...     columns={
+    ...         "age": Attribute(bounds=(0, 100)),
+    ...         "city": Attribute(categories=["A", "B"]),
+    ...     },
     ...     nullable=[],
     ... )
     >>> encoder = PublicEncoder(PublicDomain.of(Population.from_frame(rows, schema)))

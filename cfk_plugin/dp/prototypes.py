@@ -178,12 +178,12 @@ class DPPrototypes:
     Examples
     --------
     >>> import pandas as pd
-    >>> from cfk_plugin import DPPrototypes, Population, Schema
+    >>> from cfk_plugin import Attribute, DPPrototypes, Population, Schema
     >>> train = pd.DataFrame(
     ...     {"age": [24, 25, 26, 27, 50] * 40, "salary": [60, 60, 30, 80, 90] * 40}
     ... )
-    >>> bounds = {"age": (18, 90), "salary": (0, 100)}
-    >>> schema = Schema.from_frame(train, quasi_identifiers=["age"], bounds=bounds, nullable=[])
+    >>> columns = {"age": Attribute(bounds=(18, 90)), "salary": Attribute(bounds=(0, 100))}
+    >>> schema = Schema.from_frame(train, quasi_identifiers=["age"], columns=columns, nullable=[])
     >>> prototypes = DPPrototypes(epsilon=1.0, rows=2000)
     >>> population = Population.from_frame(train, schema)
     >>> _ = prototypes.fit(population, model=lambda x: x.salary > 50, desired=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from cfk_plugin.data.domain import Domain, Rows
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.schema import Attribute, Schema
+from cfk_plugin.data.schema import Schema, SchemaAttribute
 
 SCHEMA_VERSION = 1
 
@@ -75,7 +75,9 @@ def declarations_of(schema: Schema) -> dict[str, Any]:
     }
 
 
-def _attribute(attribute: Attribute, domain: Domain | None, *, bounded: bool) -> dict[str, Any]:
+def _attribute(
+    attribute: SchemaAttribute, domain: Domain | None, *, bounded: bool
+) -> dict[str, Any]:
     said = (attribute.bounds, attribute.categories, attribute.levels, attribute.hierarchy)
     source = "declared" if any(setting is not None for setting in said) else "learned"
     return {

@@ -317,7 +317,8 @@ def _declared(domain: Domain) -> list[Any] | None:
         edges = np.asarray(attribute.bins)
         return _numbers(domain, (edges[:-1] + edges[1:]) / 2)
     if attribute.bounds is not None:
-        return _numbers(domain, np.linspace(*attribute.bounds, 5))
+        low, high = attribute.bounds
+        return _numbers(domain, np.linspace(low, high, 5))
     if types.is_bool_dtype(domain.dtype):
         return [False, True]
     declared = attribute.levels or (attribute.hierarchy.leaves if attribute.hierarchy else None)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
+    Attribute,
     KAnonymizer,
     Population,
     PrivacyPolicy,
@@ -55,8 +56,12 @@ def make() -> PrivacyReport:
         rows,
         quasi_identifiers=["age", "sex", "bmi"],
         sensitive=["glucose"],
-        categories={"sex": [1, 2]},
-        bounds={"age": (18, 100), "bmi": (10, 60), "glucose": (40, 300)},
+        columns={
+            "sex": Attribute(categories=[1, 2]),
+            "age": Attribute(bounds=(18, 100)),
+            "bmi": Attribute(bounds=(10, 60)),
+            "glucose": Attribute(bounds=(40, 300)),
+        },
     )
     population = Population.from_frame(rows, schema, key=b"the key of the example")
     explainer = NearestUnlikeNeighbour(rows, patients.model, desired=LOW)

@@ -17,6 +17,7 @@ from mlflow import MlflowClient
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
+    Attribute,
     DPPrototypes,
     Explanations,
     Interval,
@@ -142,10 +143,14 @@ def drawn(table: pd.DataFrame) -> Explain:
     schema = Schema.from_frame(
         table,
         quasi_identifiers=QUASI,
-        bounds={"age": (0, 60), "score": (0, 1), "pay": (0, 100)},
-        categories={"town": list("ABCD"), "ill": list("abcde")},
+        columns={
+            "age": Attribute(bounds=(0, 60), whole=True),
+            "score": Attribute(bounds=(0, 1)),
+            "pay": Attribute(bounds=(0, 100), whole=True),
+            "town": Attribute(categories=list("ABCD")),
+            "ill": Attribute(categories=list("abcde")),
+        },
         nullable=[],
-        whole=["age", "pay"],
     )
     return (
         DPPrototypes(1.0, rows=2000, seed=0)

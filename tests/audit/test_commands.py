@@ -102,7 +102,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         "towns": {
             "quasi_identifiers": ["age"],
             "identifiers": ["name"],
-            "bounds": {"age": [0, 99]},
+            "columns": {"age": {"bounds": [0, 99]}},
         },
         "canary": {"age": 99, "town": MADE_UP},
         "policy": {"k": 7, "guarantee": "catalogue"},
@@ -295,12 +295,11 @@ def test_a_claim_that_is_refuted_is_exit_code_1_and_one_that_cannot_be_is_3() ->
 
 def test_our_own_prototypes_are_audited_by_name() -> None:
     pytest.importorskip("opendp", reason="the extra [dp] is not installed")
-    declared = {
-        "categories": {"town": [MADE_UP, *(f"{CANARY}-{i}" for i in range(4))]},
-        "nullable": [],
-    }
     schema = json.loads(Path("towns.json").read_text(encoding="utf-8"))
-    Path("towns.json").write_text(json.dumps({**schema, **declared}), encoding="utf-8")
+    towns = [MADE_UP, *(f"{CANARY}-{i}" for i in range(4))]
+    schema["columns"]["town"] = {"categories": towns}
+    schema["nullable"] = []
+    Path("towns.json").write_text(json.dumps(schema), encoding="utf-8")
     assert "epsilon = 1 is not refuted" in cfk(f"{EPSILON} --method dp -o out.json").stdout
     assert report()["figures"]["epsilon_low"] < 1
 

@@ -19,6 +19,7 @@ import pytest
 
 from browsing import smallest_text, too_wide, violations, visit
 from cfk_plugin import (
+    Attribute,
     Explanations,
     GeneralizedCounterfactual,
     Interval,
@@ -44,8 +45,15 @@ LEVELS = ["low", "mid", "high"]
 SETTINGS: dict[str, Any] = {
     "quasi_identifiers": QUASI,
     "ordinal": {"grade": LEVELS},
-    "hierarchies": {
-        "city": {"Antwerp": ["north"], BREAKS: ["north"], "Namur": ["south"], "Wavre": ["south"]}
+    "columns": {
+        "city": Attribute(
+            hierarchy={
+                "Antwerp": ["north"],
+                BREAKS: ["north"],
+                "Namur": ["south"],
+                "Wavre": ["south"],
+            }
+        )
     },
 }
 
@@ -83,9 +91,9 @@ def fitted(
     desired: str = "opposite", changes: dict[str, Any] | None = None, **policy: Any
 ) -> KAnonymizer:
     train = people()
-    population = Population.from_frame(
-        train, Schema.from_frame(train, **SETTINGS, **(changes or {}))
-    )
+    settings = SETTINGS | (changes or {})
+    settings["columns"] = SETTINGS["columns"] | settings["columns"]
+    population = Population.from_frame(train, Schema.from_frame(train, **settings))
     rules = PrivacyPolicy(**{"k": 4, **policy})
     return KAnonymizer(policy=rules).fit(population, model=model, desired=desired)
 
@@ -289,7 +297,7 @@ def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path
     names = [*QUASI, "job", "tall_or_short"]
     train, known = (
         people()[names],
-        {name: SETTINGS[name] for name in ("quasi_identifiers", "ordinal", "hierarchies")},
+        {name: SETTINGS[name] for name in ("quasi_identifiers", "ordinal", "columns")},
     )
     population = Population.from_frame(train, Schema.from_frame(train, **known))
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4))
@@ -330,16 +338,19 @@ WORDS: dict[str, dict[str, Any]] = {
     "en": {
         "titles": {"pay": "pay", "city": "a home in", "grade": "a grade"},
         "units": {"age": "year", "pay": "EUR", "debt": "share"},
-        "phrases": {
-            "job": {"clerk": "work as a clerk", "nurse": "work as a nurse"},
-            "pay": {0: "no pay", 12: "the least pay", 30: "a middling pay"},
+        "columns": {
+            "job": Attribute(phrases={"clerk": "work as a clerk", "nurse": "work as a nurse"}),
+            "pay": Attribute(phrases={0: "no pay", 12: "the least pay", 30: "a middling pay"}),
         },
         "outcomes": {"all": "you would get everything", "*": "you would get less"},
     },
     "de": {
         "titles": {"debt": "Schulden"},
         "units": {"debt": "EUR"},
-        "phrases": {"pay": "{} {Euro|Euros}", "since": "einem Beginn am {}"},
+        "columns": {
+            "pay": Attribute(phrases="{} {Euro|Euros}"),
+            "since": Attribute(phrases="einem Beginn am {}"),
+        },
         "language": "de",
     },
 }

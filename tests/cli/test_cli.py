@@ -311,12 +311,20 @@ SCHEMAS = {
     ),
     "unknown column": ('{"quasi_identifiers": ["agee"]}', "unknown column agee"),
     "bounds of the wrong form": (
-        '{"quasi_identifiers": ["age"], "bounds": {"age": 3}}',
-        "bounds must give (low, high), got int",
+        '{"quasi_identifiers": ["age"], "columns": {"age": {"bounds": 3}}}',
+        "column 'age': bounds must be a list of values, got int",
     ),
-    "weights of a private column": (
-        '{"quasi_identifiers": ["age"], "weights": {"salary": 1}}',
-        "weights are for",
+    "a weight of a private column": (
+        '{"quasi_identifiers": ["age"], "columns": {"salary": {"weight": 1}}}',
+        "column 'salary': a weight is of quasi-identifiers only",
+    ),
+    "a setting that is not an object": (
+        '{"quasi_identifiers": ["age"], "columns": {"age": [0, 99]}}',
+        "columns must be an object, column to its settings",
+    ),
+    "an unknown setting": (
+        '{"quasi_identifiers": ["age"], "columns": {"age": {"bound": [0, 99]}}}',
+        "column 'age': unknown key bound; known are hierarchy, weight, bounds",
     ),
 }
 

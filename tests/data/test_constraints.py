@@ -17,6 +17,7 @@ from cfk_plugin._files import read_schema
 from cfk_plugin.data.constraints import Constraints, DistinctParts, rules_of
 from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.region import part_of
+from cfk_plugin.data.schema import SchemaAttribute
 from cfk_plugin.errors import InputError, SchemaError
 
 LEVELS = ["low", "mid", "high", "top"]
@@ -42,10 +43,12 @@ def table(seed: int, n: int = 50) -> pd.DataFrame:
     return rows
 
 
-def schema_of(rows: pd.DataFrame, **changes: Any) -> Schema:
+def schema_of(
+    rows: pd.DataFrame, columns: dict[str, Attribute] | None = None, **changes: Any
+) -> Schema:
     tree = {city: ["north" if city == "A" else "south"] for city in "ABC"}
     options: dict[str, Any] = {
-        "hierarchies": {"city": tree},
+        "columns": {"city": Attribute(hierarchy=tree), **(columns or {})},
         "ordinal": {"grade": LEVELS},
         "nominal": ["zip"],
     }
@@ -283,7 +286,9 @@ def test_a_call_that_cannot_be_meant_is_refused_without_its_values(
     call: dict[str, Any], named: str
 ) -> None:
     rows = table(0).assign(shoe=range(50))
-    encoder = Population.from_frame(rows, schema_of(rows, bounds={"pay": (0, 99)})).encoder
+    encoder = Population.from_frame(
+        rows, schema_of(rows, columns={"pay": Attribute(bounds=(0, 99))})
+    ).encoder
     with pytest.raises(InputError) as caught:
         rules_of(encoder, **call)
     assert named in str(caught.value)
@@ -306,11 +311,11 @@ def test_nothing_is_constrained_where_nothing_is_said() -> None:
     ("options", "named"),
     [
         ({"immutable": ["height"]}, "immutable: unknown column height"),
-        ({"immutable": "age"}, "immutable must be a list"),
+        ({"immutable": "age"}, "immutable columns must be a list"),
         ({"monotone": {"height": "increase"}}, "monotone: unknown column height"),
         ({"monotone": {"age": "up"}}, "neither for age"),
         ({"monotone": {"city": "increase"}}, "'city': monotone"),
-        ({"monotone": ["age"]}, "monotone an object"),
+        ({"monotone": ["age"]}, "monotone must be a mapping"),
         ({"immutable": ["age"], "monotone": {"age": "increase"}}, "immutable and monotone: age"),
         ({"immutable": ["job"], "identifiers": ["job"]}, "'job': only features"),
         ({"monotone": {"pay": "increase"}, "target": "pay"}, "'pay': only features"),
@@ -336,16 +341,13 @@ def test_a_schema_names_what_cannot_be_immutable_or_monotone(
         (
             {"never_advise": ["job"]},
             (
-                "never_advise must be an object, column to a list of values, such as"
-                ' {"savings": ["unknown"]}'
+                "never_advise must be a mapping, column to a list of values, such as"
+                ' {"savings": ["unknown"]}; got list'
             ),
         ),
         (
             {"never_advise": {"job": "nurse"}},
-            (
-                "column 'job': never_advise must be an object, column to a list of values, such as"
-                ' {"savings": ["unknown"]}'
-            ),
+            "column 'job': never_advise must be a list of values, got str",
         ),
         (
             {"never_advise": {"grade": ["top", "midd"]}},
@@ -356,7 +358,10 @@ def test_a_schema_names_what_cannot_be_immutable_or_monotone(
             "column 'city': never_advise names a, which is not declared; did you mean 'A'?",
         ),
         (
-            {"never_advise": {"job": ["nurs"]}, "categories": {"job": ["clerk", "nurse", "smith"]}},
+            {
+                "never_advise": {"job": ["nurs"]},
+                "columns": {"job": Attribute(categories=["clerk", "nurse", "smith"])},
+            },
             "column 'job': never_advise names nurs, which is not declared; did you mean 'nurse'?",
         ),
         (
@@ -445,4 +450,4 @@ def test_what_cannot_change_is_in_files_and_in_no_fingerprint(tmp_path: Path) ->
     assert [read[name].change for name in ("zip", "age", "job")] == ["never", "increase", "any"]
     assert read.never_advised == {"job": {"nurse", None}}
     with pytest.raises(SchemaError, match="change is one of"):
-        Attribute(name="age", change="sometimes")  # type: ignore[arg-type]
+        SchemaAttribute(name="age", change="sometimes")  # type: ignore[arg-type]

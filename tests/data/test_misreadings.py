@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Schema
+from cfk_plugin import Attribute, Schema
 from cfk_plugin.errors import MisreadColumnWarning
 
 N = 120
@@ -71,7 +71,7 @@ def test_no_single_row_decides(column: Any) -> None:
     "settings",
     [
         {"nominal": ["income"]},
-        {"categories": {"income": texts()}},
+        {"columns": {"income": Attribute(categories=texts())}},
         {"ordinal": {"income": sorted(texts())}},
         {"identifiers": ["income"]},
         {"target": "income"},

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfk_plugin import Interval, Population, Region, Schema
+from cfk_plugin import Attribute, Interval, Population, Region, Schema
 from cfk_plugin.data.domain import CodeIndex
 from cfk_plugin.errors import InputError, PopulationError
 
@@ -139,7 +139,9 @@ def test_a_fingerprint_is_keyed_and_of_the_cells_and_how_many_people_have_each()
     moved = frame.assign(
         age=frame["age"].where(frame.index != frame.index[frame["age"] == first][0], other)
     )
-    weighted = Schema.from_frame(frame, quasi_identifiers=["age", "city"], weights={"age": 2.0})
+    weighted = Schema.from_frame(
+        frame, quasi_identifiers=["age", "city"], columns={"age": Attribute(weight=2.0)}
+    )
     different = prints(
         (frame, schema, b"2"),
         (moved, schema, b"1"),

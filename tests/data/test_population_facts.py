@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.metrics.provenance import declarations_of, facts_of
 
 
@@ -71,8 +71,7 @@ SCHEMA = Schema.from_frame(
     subject="who",
     target="y",
     ordinal={"grade": ["low", "middle", "high"]},
-    bounds={"size": (0, 100)},
-    weights={"age": 2.0},
+    columns={"size": Attribute(bounds=(0, 100)), "age": Attribute(weight=2.0)},
 )
 
 

@@ -14,24 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from cfk_plugin import Population, Schema
+from cfk_plugin import Attribute, Population, Schema
 from cfk_plugin.dp import PublicDomain, PublicEncoder, infer_domains
 from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 
 DECLARED: dict[str, Any] = {
     "quasi_identifiers": ["age", "sex"],
-    "bounds": {
-        "age": (17, 90),
-        "kids": (0, 5),
-        "pay": (0, 100),
-        "since": ("2019-01-01", "2021-01-01"),
+    "columns": {
+        "age": Attribute(bounds=(17, 90), whole=True),
+        "kids": Attribute(bounds=(0, 5), whole=True),
+        "pay": Attribute(bounds=(0, 100)),
+        "since": Attribute(bounds=("2019-01-01", "2021-01-01")),
+        "debt": Attribute(bins=[0, 1, 1000, 5000], whole=True),
+        "sex": Attribute(categories=["m", "f", "x"]),
+        "smokes": Attribute(categories=[True, False]),
+        "town": Attribute(hierarchy={"A": ["north"], "B": ["north"], "C": ["south"]}),
     },
-    "bins": {"debt": [0, 1, 1000, 5000]},
-    "categories": {"sex": ["m", "f", "x"], "smokes": [True, False]},
     "ordinal": {"level": [1, 2, 3]},
-    "hierarchies": {"town": {"A": ["north"], "B": ["north"], "C": ["south"]}},
     "nullable": ["age"],
-    "whole": ["age", "kids", "debt"],
 }
 
 
@@ -51,11 +51,17 @@ def table() -> pd.DataFrame:
     )
 
 
-def domain(train: pd.DataFrame | None = None, **changes: Any) -> PublicDomain:
+def schema_of(train: pd.DataFrame, columns: dict[str, Attribute], **changes: Any) -> Schema:
+    """Return what is declared above, with other settings of some columns."""
+    columns = {**DECLARED["columns"], **columns}
+    return Schema.from_frame(train, **{**DECLARED, **changes, "columns": columns})
+
+
+def domain(
+    train: pd.DataFrame | None = None, columns: dict[str, Attribute] | None = None, **changes: Any
+) -> PublicDomain:
     train = table() if train is None else train
-    return PublicDomain.of(
-        Population.from_frame(train, Schema.from_frame(train, **{**DECLARED, **changes}))
-    )
+    return PublicDomain.of(Population.from_frame(train, schema_of(train, columns or {}, **changes)))
 
 
 def test_sizes_and_codes_follow_from_what_is_declared_alone() -> None:
@@ -71,7 +77,8 @@ def test_sizes_and_codes_follow_from_what_is_declared_alone() -> None:
 
 def test_groups_of_codes_are_the_levels_of_a_hierarchy_below_its_root() -> None:
     tree = {"A": ["a", "north"], "B": ["b", "north"], "C": ["c", "south"], "D": ["c", "south"]}
-    column = domain(hierarchies={"town": tree}, nullable=["age", "town"]).columns[-1]
+    columns = {"town": Attribute(hierarchy=tree)}
+    column = domain(columns=columns, nullable=["age", "town"]).columns[-1]
     assert column.values == ("A", "B", "C", "D")
     assert [pd.factorize(group)[0].tolist() for group in column.groups] == [
         [0, 1, 2, 2, 3],
@@ -100,8 +107,8 @@ def test_what_is_drawn_for_codes_has_these_codes(seed: int) -> None:
 
 
 def test_what_is_drawn_has_the_types_that_are_declared_whatever_the_tables_are() -> None:
-    categories = {**DECLARED["categories"], "sex": pd.CategoricalDtype(["m", "f", "x"])}
-    declared = Schema.from_frame(table(), **{**DECLARED, "categories": categories})
+    sex = Attribute(categories=pd.CategoricalDtype(["m", "f", "x"]))
+    declared = schema_of(table(), {"sex": sex})
     for other in (table(), table().astype(object), table().astype(str)):
         found = PublicDomain.of(Population.from_frame(other, declared))
         drawn = found.draw(domain().codes(table()), np.random.default_rng(0))
@@ -121,12 +128,12 @@ def test_what_is_drawn_has_the_types_that_are_declared_whatever_the_tables_are()
 
 def test_a_missing_declaration_is_refused_by_name_and_without_a_value() -> None:
     with pytest.raises(SchemaError) as caught:
-        domain(bounds={}, categories={}, nullable=None)
+        domain(columns=dict.fromkeys(["age", "sex", "debt"], Attribute()), nullable=None)
     said = str(caught.value)
     for lack in (
         "'age' lacks bounds or bins and whether it is in nullable",
         "'sex' lacks categories",
-        "'debt' lacks",
+        "'debt' lacks bounds or bins",
     ):
         assert lack in said
     assert not any(str(value) in said for value in ("77", "99.0", "5000", "2020"))
@@ -148,10 +155,10 @@ def test_inferring_warns_is_remembered_and_leaves_what_it_was_not_asked_for() ->
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"categories": {"sex": []}}, "at least one"),
-        ({"categories": {"sex": ["m", "m"]}}, "distinct"),
-        ({"categories": {"level": ["m"]}}, "nominal"),
-        ({"categories": {"sex": [None]}}, "texts, numbers or booleans"),
+        ({"columns": {"sex": Attribute(categories=[])}}, "at least one"),
+        ({"columns": {"sex": Attribute(categories=["m", "m"])}}, "distinct"),
+        ({"columns": {"level": Attribute(categories=["m"])}}, "nominal"),
+        ({"columns": {"sex": Attribute(categories=[None])}}, "texts, numbers or booleans"),
         ({"nullable": ["nobody"]}, "unknown column"),
     ],
 )
@@ -180,10 +187,14 @@ def encoder() -> PublicEncoder:
         ROWS,
         quasi_identifiers=["age"],
         ordinal={"grade": pd.CategoricalDtype(["low", "mid", "high"])},
-        bounds={"age": (0, 100), "pay": (0, 50), "since": ("2020-01-01", "2022-01-01")},
-        categories={"city": ["A", "B", "C"], "smokes": [False, True]},
+        columns={
+            "age": Attribute(bounds=(0, 100), whole=True),
+            "pay": Attribute(bounds=(0, 50)),
+            "since": Attribute(bounds=("2020-01-01", "2022-01-01")),
+            "city": Attribute(categories=["A", "B", "C"]),
+            "smokes": Attribute(categories=[False, True]),
+        },
         nullable=["pay", "city"],
-        whole=["age"],
     )
     return PublicEncoder(PublicDomain.of(Population.from_frame(ROWS, schema)))
 

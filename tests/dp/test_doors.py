@@ -31,6 +31,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import neighbouring
 from cfk_plugin import (
+    Attribute,
     BudgetAccountant,
     DPPrototypes,
     KAnonymizer,
@@ -179,7 +180,10 @@ def test_one_run_tells_the_sound_mechanism_from_one_with_little_noise(broken: bo
     table = pd.DataFrame({"a": ["v200"] * 2000, "b": np.tile(["x", "y"], 1000)})
     canaries = pd.DataFrame({"a": values[:200], "b": "x"})
     declared = Schema.from_frame(
-        table, quasi_identifiers=["a"], categories={"a": values, "b": ["x", "y"]}, nullable=[]
+        table,
+        quasi_identifiers=["a"],
+        columns={"a": Attribute(categories=values), "b": Attribute(categories=["x", "y"])},
+        nullable=[],
     )
     report = one_run_audit(
         neighbouring.with_little_noise(1.0, declared) if broken else measuring(declared, 1.0),
@@ -332,7 +336,8 @@ def test_a_schema_brings_no_dtype_along_and_whole_numbers_are_declared() -> None
     frame = fitted(TABLE).served_.frame
     assert frame["age"].dtype == "int64"
     assert (frame["kids"].dropna() % 1 != 0).any()
-    declared = Schema.from_frame(TABLE, **{**DECLARED, "whole": ["age", "kids"]})
+    columns = {**DECLARED["columns"], "kids": Attribute(bounds=(0, 12), whole=True)}
+    declared = Schema.from_frame(TABLE, **{**DECLARED, "columns": columns})
     kids = fitted(TABLE.astype({"kids": float}), declared, epsilon=50.0).served_.frame["kids"]
     assert (kids.dropna() % 1 == 0).all()
 
@@ -509,7 +514,7 @@ WITH_OUTCOME = Population.from_frame(
         **{
             **DECLARED,
             "nullable": [],
-            "categories": {**DECLARED["categories"], "outcome": ["yes", "no"]},
+            "columns": {**DECLARED["columns"], "outcome": Attribute(categories=["yes", "no"])},
         },
     ),
 )

@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import (
+    Attribute,
     BudgetAccountant,
     DPPrototypes,
     KAnonymizer,
@@ -62,18 +63,22 @@ def rich(rows: pd.DataFrame) -> np.ndarray:
     return np.where(rows["pay"] > 2500, "yes", "no")
 
 
-def population(train: pd.DataFrame | None = None, **changes: Any) -> Population:
+COLUMNS = {
+    "age": Attribute(bounds=(18, 90), whole=True),
+    "pay": Attribute(bounds=(0, 5000), whole=True),
+    "town": Attribute(categories=TOWNS),
+    "member": Attribute(categories=[True, False]),
+}
+
+
+def population(
+    train: pd.DataFrame | None = None, columns: dict[str, Attribute] = COLUMNS, **changes: Any
+) -> Population:
     train = patients() if train is None else train
-    declared: dict[str, Any] = {
-        "quasi_identifiers": ["age", "town"],
-        "bounds": {"age": (18, 90), "pay": (0, 5000)},
-        "categories": {"town": TOWNS, "member": [True, False]},
-        "nullable": [],
-        "whole": ["age", "pay"],
-    }
-    return Population.from_frame(
-        train, Schema.from_frame(train, **{**declared, **changes}), key=b"tests"
+    schema = Schema.from_frame(
+        train, quasi_identifiers=["age", "town"], nullable=[], columns=columns, **changes
     )
+    return Population.from_frame(train, schema, key=b"tests")
 
 
 PEOPLE = population()
@@ -242,17 +247,19 @@ def test_opposite_and_callable_goals_are_met_by_a_few_rows_of_each_outcome() -> 
 @pytest.mark.parametrize("names", [["age", "pay"], ["town", "member"]])
 def test_prototypes_are_drawn_rows_of_each_outcome_spread_over_it(names: list[str]) -> None:
     train = patients()[names]
-    declared = {
-        "bounds": {"age": (18, 90), "pay": (0, 5000)},
-        "categories": {"town": TOWNS, "member": [True, False]},
+    columns = {
+        "age": Attribute(bounds=(18, 90)),
+        "pay": Attribute(bounds=(0, 5000)),
+        "town": Attribute(categories=TOWNS),
+        "member": Attribute(categories=[True, False]),
     }
-    own = {
-        kind: {name: each[name] for name in names if name in each}
-        for kind, each in declared.items()
-    }
-    people = Population.from_frame(
-        train, Schema.from_frame(train, quasi_identifiers=names, nullable=[], **own)
+    schema = Schema.from_frame(
+        train,
+        quasi_identifiers=names,
+        nullable=[],
+        columns={name: columns[name] for name in names},
     )
+    people = Population.from_frame(train, schema)
     first = names[0]
     middle = train[first].median() if first == "age" else "Antwerp"
     one = DPPrototypes(2.0, serve="prototypes", prototypes=3).fit(
@@ -492,7 +499,7 @@ def test_a_surrogate_learns_from_the_rows_and_the_private_model_is_never_asked()
     people = population(
         train,
         target="outcome",
-        categories={"town": TOWNS, "member": [True, False], "outcome": ["yes", "no"]},
+        columns={**COLUMNS, "outcome": Attribute(categories=["yes", "no"])},
     )
     tree = DecisionTreeClassifier(max_depth=3)
     surrogate = make_pipeline(ColumnTransformer([("keep", "passthrough", ["age", "pay"])]), tree)
@@ -585,7 +592,7 @@ def test_wrong_input_is_refused(tmp_path: Any, public: DPPrototypes) -> None:
             SchemaError,
             "'town' lacks categories",
             lambda: DPPrototypes().fit(
-                population(categories={"member": [True, False]}), rich, "yes"
+                population(columns={**COLUMNS, "town": Attribute()}), rich, "yes"
             ),
         ),
         (

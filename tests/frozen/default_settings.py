@@ -23,6 +23,7 @@ import pandas as pd
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
+    Attribute,
     DPPrototypes,
     KAnonymizer,
     Population,
@@ -108,7 +109,7 @@ def visit_population(table: pd.DataFrame, **declarations: Any) -> Population:
     schema = Schema.from_frame(
         table,
         quasi_identifiers=["born", "town", "insured"],
-        hierarchies={"town": regions},
+        columns={"town": Attribute(hierarchy=regions)},
         **declarations,
     )
     return Population.from_frame(table, schema, key=POPULATION_KEY)
@@ -337,10 +338,14 @@ def of_prototypes() -> Recording:
     recording = Recording(libraries=(*SHARED_LIBRARIES, "opendp"))
     recording.model = LABEL.make_model()
     population = loan_population(
-        bounds={"age": (18, 90), "pay": (0, 100), "debt": (-10, 40)},
-        categories={"city": list("ABCD"), "job": ["clerk", "nurse", "smith"]},
+        columns={
+            "age": Attribute(bounds=(18, 90), whole=True),
+            "pay": Attribute(bounds=(0, 100), whole=True),
+            "debt": Attribute(bounds=(-10, 40)),
+            "city": Attribute(categories=list("ABCD")),
+            "job": Attribute(categories=["clerk", "nurse", "smith"]),
+        },
         nullable=["debt"],
-        whole=["age", "pay"],
     )
     prototypes = DPPrototypes(seed=7)
     with warnings.catch_warnings(action="ignore"):  # seeded noise, and a private model

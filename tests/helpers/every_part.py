@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin import Population, Schema
+from cfk_plugin import Attribute, Population, Schema
 
 LEVELS = ["low", "mid", "high", "top"]
 TREE = {
@@ -45,8 +45,10 @@ def people(rng: np.random.Generator, n: int) -> Population:
         table.assign(pay=1),
         quasi_identifiers=list(table),
         ordinal={name: LEVELS for name in table if name.startswith("level")},
-        hierarchies={name: TREE for name in table if name.startswith("leaf")},
-        weights=dict(zip(table, weights, strict=True)),
+        columns={
+            name: Attribute(hierarchy=TREE if name.startswith("leaf") else None, weight=weight)
+            for name, weight in zip(table, weights, strict=True)
+        },
     )
     return Population.from_frame(table.assign(pay=1), schema)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin import Population, Schema
+from cfk_plugin import Attribute, Population, Schema
 from cfk_plugin.dp import PublicDomain, infer_domains
 from cfk_plugin.dp import audited as module
 from cfk_plugin.dp.audited import Measurements, measuring
@@ -33,7 +33,10 @@ def people(n: int = 300) -> pd.DataFrame:
 
 def schema(table: pd.DataFrame) -> Schema:
     return Schema.from_frame(
-        table, quasi_identifiers=["x0"], categories=dict.fromkeys(table, LEVELS), nullable=[]
+        table,
+        quasi_identifiers=["x0"],
+        columns=dict.fromkeys(table, Attribute(categories=LEVELS)),
+        nullable=[],
     )
 
 

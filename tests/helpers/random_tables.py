@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin import Population, Schema
+from cfk_plugin import Attribute, Population, Schema
 
 LEVELS = ["low", "mid", "high"]
 CITIES = list("ABCDEF")
@@ -71,7 +71,12 @@ def described(train: pd.DataFrame, *, subject: bool = False) -> Population:
         sensitive=["illness"],
         subject="person" if subject else None,
         ordinal={name: LEVELS for name in names if "ordinal" in name},
-        hierarchies={name: TREE for name in names if "hierarchical" in name},
-        weights={name: 0.0 if "weightless" in name and len(names) > 1 else 1.0 for name in names},
+        columns={
+            name: Attribute(
+                hierarchy=TREE if "hierarchical" in name else None,
+                weight=0.0 if "weightless" in name and len(names) > 1 else 1.0,
+            )
+            for name in names
+        },
     )
     return Population.from_frame(train, schema)

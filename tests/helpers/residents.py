@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 
-from cfk_plugin import DPPrototypes, Population, Schema
+from cfk_plugin import Attribute, DPPrototypes, Population, Schema
 from cfk_plugin.audit.epsilon_bounds import Agreement
 
 
@@ -34,16 +34,16 @@ def people(n: int = 200) -> pd.DataFrame:
 TABLE = people()
 DECLARED: dict[str, Any] = {
     "quasi_identifiers": ["age", "town"],
-    "bounds": {
-        "age": (18, 90),
-        "kids": (0, 12),
-        "pay": (0, 5000),
-        "since": ("2019-01-01", "2021-01-01"),
+    "columns": {
+        "age": Attribute(bounds=(18, 90), whole=True),
+        "kids": Attribute(bounds=(0, 12)),
+        "pay": Attribute(bounds=(0, 5000)),
+        "since": Attribute(bounds=("2019-01-01", "2021-01-01")),
+        "town": Attribute(categories=["Antwerp", "Ghent", "Namur"]),
+        "member": Attribute(categories=[True, False]),
     },
-    "categories": {"town": ["Antwerp", "Ghent", "Namur"], "member": [True, False]},
     "ordinal": {"level": ["low", "mid", "high"]},
     "nullable": ["kids", "pay", "member"],
-    "whole": ["age"],
 }
 SCHEMA = Schema.from_frame(TABLE, **DECLARED)
 PEOPLE = Population.from_frame(TABLE, SCHEMA)

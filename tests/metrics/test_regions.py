@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Interval, Population, Region, Schema, metrics
+from cfk_plugin import Attribute, Interval, Population, Region, Schema, metrics
 from cfk_plugin.errors import InputError, ModelError
 from cfk_plugin.metrics import pureness
 
@@ -31,8 +31,10 @@ def mixed() -> Population:
         frame,
         quasi_identifiers=list(frame.columns),
         ordinal={"level": ["low", "mid", "high"]},
-        hierarchies={"zip": {"1": ["x"], "2": ["x"], "3": ["y"], "4": ["y"]}},
-        weights={"age": 5.0},
+        columns={
+            "zip": Attribute(hierarchy={"1": ["x"], "2": ["x"], "3": ["y"], "4": ["y"]}),
+            "age": Attribute(weight=5.0),
+        },
     )
     return Population.from_frame(frame, schema)
 

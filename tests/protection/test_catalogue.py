@@ -17,6 +17,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import (
+    Attribute,
     GeneralizedCounterfactual,
     Interval,
     KAnonymizer,
@@ -109,7 +110,7 @@ def fitted(
         quasi_identifiers=QUASI,
         subject="person" if "person" in train else None,
         ordinal={"grade": LEVELS},
-        hierarchies={"city": TREE},
+        columns={"city": Attribute(hierarchy=TREE)},
     )
     settings = PrivacyPolicy(**{"k": K, "guarantee": "catalogue", **policy})
     anonymizer = KAnonymizer(policy=settings, **({} if options is None else options))

@@ -130,7 +130,7 @@ def test_a_process_that_can_write_nowhere_compiles_for_itself_and_says_so_once()
 LATER = """
 import numpy as np, pandas as pd, sys, warnings
 from numba.core import event
-from cfk_plugin import DPPrototypes, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, DPPrototypes, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.dp import infer_domains
 from cfk_plugin.protection.compiled import KERNELS
 from cfk_plugin.protection.lookup.exact import ExactProtector
@@ -158,7 +158,7 @@ table = pd.DataFrame({
 schema = Schema.from_frame(
     table, quasi_identifiers=["age", "zip", "job", "school", "born"], sensitive=["pay"], subject="who",
     ordinal={"school": ["low", "mid", "high"]},
-    hierarchies={"job": {"nurse": ["care"], "cook": ["rest"], "poet": ["rest"]}},
+    columns={"job": Attribute(hierarchy={"nurse": ["care"], "cook": ["rest"], "poet": ["rest"]})},
 )
 population = Population.from_frame(table, schema)
 cases = [({"guarantee": "catalogue"}, "auto"), ({"guarantee": "catalogue", "l": 3}, "auto")]

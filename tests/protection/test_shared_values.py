@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.protection.catalogue import crowds
 from cfk_plugin.protection.catalogue.catalogue import Catalogue
@@ -311,7 +311,7 @@ def test_declared_bounds_are_not_passed() -> None:
         quasi_identifiers=["age"],
         ordinal={"level": LEVELS},
         subject="person",
-        bounds={"amount": (10_001, 10_460)},
+        columns={"amount": Attribute(bounds=(10_001, 10_460))},
     )
     population = Population.from_frame(table, schema, key=b"always the same")
     policy = PrivacyPolicy(k=K, min_pureness=0.3)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.records.record import RunRecord, rough_time
 from cfk_plugin.release.explanations import Explanations
 from parts import table_of
@@ -90,8 +90,12 @@ def prototypes() -> Explanations:
     schema = Schema.from_frame(
         table,
         quasi_identifiers=["age"],
-        bounds={"age": [18, 60], "pay": [1_000, 9_000], "rent": [300, 2_000]},
-        categories={"job": ["clerk", "nurse", "smith"]},
+        columns={
+            "age": Attribute(bounds=[18, 60]),
+            "pay": Attribute(bounds=[1_000, 9_000]),
+            "rent": Attribute(bounds=[300, 2_000]),
+            "job": Attribute(categories=["clerk", "nurse", "smith"]),
+        },
         nullable=[],
     )
     fitted = DPPrototypes(epsilon=5.0, model_access="public", seed=1, rows=500)

@@ -20,7 +20,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from cfk_plugin import Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import Attribute, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.dp import PublicDomain, PublicEncoder
 from cfk_plugin.errors import (
     CFKError,
@@ -65,16 +65,22 @@ ROWS = table()
 DENIED = ROWS[ROWS["loan"] == "denied"]
 
 
-def population(rows: pd.DataFrame = ROWS, target: str | None = "loan", **bounds: Any) -> Population:
+def population(
+    rows: pd.DataFrame = ROWS,
+    target: str | None = "loan",
+    age: tuple[float, float] = (18, 90),
+) -> Population:
     kept = rows if target else rows[FEATURES]
     schema = Schema.from_frame(
         kept,
         quasi_identifiers=["age"],
         target=target,
-        bounds={"age": (18, 90), "pay": (0, 1), **bounds},
-        categories={"city": ["A", "B"]},
+        columns={
+            "age": Attribute(bounds=age, whole=True),
+            "pay": Attribute(bounds=(0, 1)),
+            "city": Attribute(categories=["A", "B"]),
+        },
         nullable=[],
-        whole=["age"],
     )
     return Population.from_frame(kept, schema)
 

@@ -18,7 +18,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from cfk_plugin import Population, Schema
+from cfk_plugin import Attribute, Population, Schema
 from cfk_plugin.audit import epsilon_from_scores
 from cfk_plugin.dp import PublicDomain, PublicEncoder
 from cfk_plugin.metrics.intervals import clopper_pearson
@@ -42,10 +42,15 @@ def world(ward: str) -> Population:
     others = PUBLIC.iloc[np.resize(np.arange(len(PUBLIC)), N - 1)].assign(outcome="common")
     person = PUBLIC.head(1).assign(ward=ward, outcome="rare")
     rows = pd.concat([others, person], ignore_index=True)
-    declared = {"bounds": {"age": (0, 100)}, "categories": DECLARED, "nullable": []}
-    return Population.from_frame(
-        rows, Schema.from_frame(rows, quasi_identifiers=["age"], target="outcome", **declared)
+    columns = {name: Attribute(categories=values) for name, values in DECLARED.items()}
+    schema = Schema.from_frame(
+        rows,
+        quasi_identifiers=["age"],
+        target="outcome",
+        nullable=[],
+        columns={"age": Attribute(bounds=(0, 100)), **columns},
     )
+    return Population.from_frame(rows, schema)
 
 
 def epsilon_at_least(right: int, wrong: int, runs: int) -> float:

@@ -12,6 +12,7 @@ import pytest
 
 from applicants import FEATURES, ROWS, dice_of, label
 from cfk_plugin import (
+    Attribute,
     DPPrototypes,
     Explanations,
     KAnonymizer,
@@ -196,10 +197,12 @@ def test_prototypes_do_not_answer_such_people() -> None:
     schema = Schema.from_frame(
         LOANS,
         quasi_identifiers=["age", "zip"],
-        bounds={"age": (18, 70), "pay": (0, 100)},
-        categories={"zip": ["a", "b", "c"]},
+        columns={
+            "age": Attribute(bounds=(18, 70), whole=True),
+            "pay": Attribute(bounds=(0, 100)),
+            "zip": Attribute(categories=["a", "b", "c"]),
+        },
         nullable=[],
-        whole=["age"],
     )
     population = Population.from_frame(LOANS, schema)
     for access in ("public", "private"):

@@ -16,7 +16,15 @@ import pytest
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import (
+    Attribute,
+    Explanations,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Schema,
+    protect,
+)
 from cfk_plugin.errors import (
     AdapterError,
     InputError,
@@ -246,7 +254,9 @@ def test_a_bad_value_costs_its_own_row_alone(guarantee: str) -> None:
 
 def test_values_outside_of_declared_bounds_are_withheld() -> None:
     schema = Schema.from_frame(
-        TRAIN, quasi_identifiers=QUASI, bounds={"age": (81_000, 99_000), "rate": (0, 100)}
+        TRAIN,
+        quasi_identifiers=QUASI,
+        columns={"age": Attribute(bounds=(81_000, 99_000)), "rate": Attribute(bounds=(0, 100))},
     )
     changed = RAW.astype({"age": float})
     changed.loc[0, "age"], changed.loc[1, "age"] = 80_999.5, 99_000.0

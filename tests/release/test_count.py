@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import (
+    Attribute,
     Explanations,
     GeneralizedCounterfactual,
     Interval,
@@ -82,8 +83,12 @@ def population_of(table: pd.DataFrame, key: bytes | None = KEY) -> Population:
         quasi_identifiers=[name for name in table if name in QUASI],
         sensitive=["job"],
         ordinal={"grade": ["low", "mid", "high"]},
-        hierarchies={"zip": TREE},
-        weights={"age": 0.3, "city": 0.1, "zip": 0.7, "sex": 0.2},
+        columns={
+            "zip": Attribute(hierarchy=TREE, weight=0.7),
+            "age": Attribute(weight=0.3),
+            "city": Attribute(weight=0.1),
+            "sex": Attribute(weight=0.2),
+        },
         subject="person" if "person" in table else None,
     )
     return Population.from_frame(table, schema, key=key)
@@ -485,8 +490,11 @@ def test_text_bounds_and_bins_that_are_read_as_other_numbers_are_refused_by_name
     schema = Schema.from_frame(table, quasi_identifiers=["x"])
     with pytest.raises(PopulationError, match="'x'"):
         Population.from_frame(table.assign(x=["9007199254740993", "0.25", "3"]), schema)
-    for option in ({"bounds": {"x": (0, 2**53 + 1)}}, {"bins": {"x": [0, 2**53 + 1, 2**60]}}):
-        with pytest.raises(SchemaError, match=r"'x'.*bounds or bins"):
+    for option in (
+        {"columns": {"x": Attribute(bounds=(0, 2**53 + 1))}},
+        {"columns": {"x": Attribute(bins=[0, 2**53 + 1, 2**60])}},
+    ):
+        with pytest.raises(SchemaError, match=r"'x': its (bounds|bins) have"):
             Schema.from_frame(table, quasi_identifiers=["sex"], **option)  # type: ignore[arg-type]
 
 

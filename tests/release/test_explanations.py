@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import (
+    Attribute,
     DPPrototypes,
     Explanations,
     KAnonymizer,
@@ -178,8 +179,11 @@ TRAIN = pd.DataFrame(
 SCHEMA = Schema.from_frame(
     TRAIN,
     quasi_identifiers=["age"],
-    bounds={"age": (18, 90), "pay": (0, 5_000)},
-    categories={"sex": ["f", "m"]},
+    columns={
+        "age": Attribute(bounds=(18, 90)),
+        "pay": Attribute(bounds=(0, 5_000)),
+        "sex": Attribute(categories=["f", "m"]),
+    },
     nullable=[],
 )
 POPULATION = Population.from_frame(TRAIN, SCHEMA)

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import Attribute, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import CFKError, InputError, quiet
 from cfk_plugin.serving import handler
 
 TABLE = pd.DataFrame({"age": range(60), "pay": [1_000 + i % 30 for i in range(60)]})
 POPULATION = Population.from_frame(
-    TABLE, Schema.from_frame(TABLE, quasi_identifiers=["age"], weights={"age": 1})
+    TABLE, Schema.from_frame(TABLE, quasi_identifiers=["age"], columns={"age": Attribute(weight=1)})
 )
 POLICY = PrivacyPolicy(k=5, guarantee="lookup")
 CANARY = "1029"

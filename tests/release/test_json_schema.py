@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.policy import (
     GuaranteeName,
     Objective,
@@ -62,7 +62,7 @@ def written(k: int = 5, **settings: Any) -> dict[str, Any]:
         rows,
         quasi_identifiers=["age", "weight", "since", "school", "city", "zip", "smoker"],
         ordinal={"school": ["low", "mid", "high"]},
-        hierarchies={"zip": {"2000": ["2*"], "2018": ["2*"], "9000": ["9*"]}},
+        columns={"zip": Attribute(hierarchy={"2000": ["2*"], "2018": ["2*"], "9000": ["9*"]})},
     )
     population = Population.from_frame(rows, schema)
     anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=k, **settings))

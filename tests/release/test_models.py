@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from cfk_plugin import (
+    Attribute,
     DPPrototypes,
     KAnonymizer,
     Population,
@@ -52,7 +53,10 @@ GRANTED, BAND = (
 POPULATION = Population.from_frame(
     TABLE,
     Schema.from_frame(
-        TABLE, quasi_identifiers=["age", "kids"], bounds=dict.fromkeys(TABLE, (0, 100)), nullable=[]
+        TABLE,
+        quasi_identifiers=["age", "kids"],
+        columns=dict.fromkeys(TABLE, Attribute(bounds=(0, 100))),
+        nullable=[],
     ),
 )
 QUERIES = TABLE[SCORE < 30].head(6)

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import (
+    Attribute,
     DPPrototypes,
     Explanations,
     Interval,
@@ -79,7 +80,7 @@ def population(train: pd.DataFrame, never_advise: Any = NEVER) -> Population:
         train,
         quasi_identifiers=QUASI,
         ordinal={"grade": LEVELS},
-        hierarchies={"town": TOWNS},
+        columns={"town": Attribute(hierarchy=TOWNS)},
         never_advise=never_advise,
     )
     return Population.from_frame(train, schema, key=b"key")
@@ -300,14 +301,15 @@ def test_prototypes_are_held_to_it(serve: Any, move_towards_query: bool) -> None
         train,
         quasi_identifiers=QUASI,
         ordinal={"grade": LEVELS},
-        hierarchies={"town": TOWNS},
-        categories={
-            "home": ["owned", "rented", "unstated"],
-            "job": ["clerk", "nurse", "none"],
-            "savings": ["few", "many", "unstated"],
-            "insured": [True, False],
+        columns={
+            "town": Attribute(hierarchy=TOWNS),
+            "home": Attribute(categories=["owned", "rented", "unstated"]),
+            "job": Attribute(categories=["clerk", "nurse", "none"]),
+            "savings": Attribute(categories=["few", "many", "unstated"]),
+            "insured": Attribute(categories=[True, False]),
+            "age": Attribute(bounds=(18, 60)),
+            "pay": Attribute(bounds=(20, 70)),
         },
-        bounds={"age": (18, 60), "pay": (20, 70)},
         nullable=["age", "home", "savings", "pay"],
         never_advise=never_advise,
     )
@@ -335,8 +337,10 @@ def test_prototypes_are_not_fitted_where_every_row_has_a_value_that_is_never_adv
     schema = Schema.from_frame(
         train,
         quasi_identifiers=["age"],
-        categories={"job": ["clerk", "nurse"]},
-        bounds={"age": (18, 60)},
+        columns={
+            "job": Attribute(categories=["clerk", "nurse"]),
+            "age": Attribute(bounds=(18, 60)),
+        },
         nullable=[],
         never_advise={"job": ["clerk"]},
     )

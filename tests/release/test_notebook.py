@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import (
+    Attribute,
     Explanations,
     KAnonymizer,
     Population,
@@ -246,7 +247,7 @@ def test_a_schema_says_what_is_declared_and_shows_no_value(train: pd.DataFrame) 
         "quasi_identifiers": ["age", "city"],
         "immutable": ["city"],
         "monotone": {"age": "increase"},
-        "bounds": {"age": (18, 99)},
+        "columns": {"age": Attribute(bounds=(18, 99))},
     }
     html = Schema.from_frame(train, **settings)._repr_html_()
     assert Text(html).rows[1:] == [
@@ -255,7 +256,7 @@ def test_a_schema_says_what_is_declared_and_shows_no_value(train: pd.DataFrame) 
         ["pay", "other", "numeric", "yes", "not declared"],
     ]
     declared = Schema.from_frame(
-        train, **settings, categories={"city": ["Antwerp", "Ghent", ODD]}
+        train, **{**settings, "columns": {"city": Attribute(categories=["Antwerp", "Ghent", ODD])}}
     )._repr_html_()
     assert Text(declared).rows[2][-1] == "declared: 3 categories"
     assert "Antwerp" not in declared

@@ -19,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
+    Attribute,
     Explanations,
     GeneralizedCounterfactual,
     KAnonymizer,
@@ -255,10 +256,9 @@ def test_weights_steer() -> None:
     policy = PrivacyPolicy(guarantee="lookup", k=K, objective="ncp")
 
     def result(**weights: float) -> Explanations:
-        return fitted(
-            Population.from_frame(TRAIN, Schema.from_frame(TRAIN, **OPTIONS, weights=weights)),
-            policy,
-        ).transform(WANTED)
+        columns = {name: Attribute(weight=weight) for name, weight in weights.items()}
+        schema = Schema.from_frame(TRAIN, **OPTIONS, columns=columns)
+        return fitted(Population.from_frame(TRAIN, schema), policy).transform(WANTED)
 
     def width(result: Explanations) -> float:
         return float(np.mean([e.region["age"].high - e.region["age"].low for e in recount(result)]))  # type: ignore[union-attr]
@@ -331,7 +331,9 @@ def test_a_node_of_a_hierarchy_is_called_by_its_name() -> None:
         "2018": ["20**", "2***"],
     }
     frame = pd.DataFrame({"zip": [*tree, "1000"] * 3, "income": range(15)})
-    schema = Schema.from_frame(frame, quasi_identifiers=["zip"], hierarchies={"zip": tree})
+    schema = Schema.from_frame(
+        frame, quasi_identifiers=["zip"], columns={"zip": Attribute(hierarchy=tree)}
+    )
     anonymizer = fitted(
         Population.from_frame(frame, schema), model=lambda rows: rows["income"] >= 0, desired=True
     )

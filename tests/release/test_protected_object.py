@@ -26,6 +26,7 @@ import pytest
 
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
+    Attribute,
     GeneralizedCounterfactual,
     Interval,
     Population,
@@ -191,8 +192,12 @@ def test_an_adapter_without_methods_leaves_explain_alone(population: Population)
 def declared() -> Population:
     """Return a population of which everything is declared, as differential privacy needs it."""
     numbers = TRAIN[["age", "pay"]]
-    bounds = {"age": (700e6, 800e6), "pay": (800e6, 900e6)}
-    schema = Schema.from_frame(numbers, quasi_identifiers=["age"], bounds=bounds, nullable=[])
+    schema = Schema.from_frame(
+        numbers,
+        quasi_identifiers=["age"],
+        columns={"age": Attribute(bounds=(700e6, 800e6)), "pay": Attribute(bounds=(800e6, 900e6))},
+        nullable=[],
+    )
     return Population.from_frame(numbers, schema, key=KEY)
 
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfk_plugin import (
+    Attribute,
     Explanations,
     Interval,
     KAnonymizer,
@@ -92,8 +93,13 @@ def cases(draw: st.DrawFn) -> Case:
         identifiers=["name"],
         subject=subject,
         ordinal={name: LEVELS for name in names if "ordinal" in name},
-        hierarchies={name: TREE for name in names if "hierarchical" in name},
-        weights={name: draw(st.sampled_from([0.0, 1.0, 2.5])) for name in list(names)[1:]},
+        columns={
+            name: Attribute(
+                hierarchy=TREE if "hierarchical" in name else None,
+                weight=draw(st.sampled_from([0.0, 1.0, 2.5])) if i > 0 else None,
+            )
+            for i, name in enumerate(names)
+        },
     )
     raw = train.iloc[rng.integers(0, n, 4)].reset_index(drop=True)
     for name, kind in names.items():  # the last two are strangers: values mixed or shifted

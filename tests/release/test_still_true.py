@@ -23,6 +23,7 @@ from cfk_plugin import (
     PrivacyPolicy,
     Schema,
 )
+from cfk_plugin._files import read_schema
 from cfk_plugin.cli import app
 from cfk_plugin.data.region import Interval
 
@@ -222,15 +223,15 @@ def test_prototypes_are_asked_about_as_they_are(folder: Path) -> None:
     table = TABLE[["age", "pay"]]
     roles = {
         "quasi_identifiers": ["age"],
-        "bounds": {"age": [20, 60], "pay": [0, 100]},
+        "columns": {"age": {"bounds": [20, 60]}, "pay": {"bounds": [0, 100]}},
         "nullable": [],
     }
-    population = Population.from_frame(table, Schema.from_frame(table, **roles))
+    (folder / "plain-schema.json").write_text(json.dumps(roles), encoding="utf-8")
+    population = Population.from_frame(table, read_schema(folder / "plain-schema.json", table))
     fit = DPPrototypes(epsilon=5.0, rows=300)
     fit.fit(population, model=lambda rows: (rows["pay"] > 60).astype(int), desired=1)
     explanations = fit.explain(table[table["pay"] <= 60].head(20))
     table.to_csv(folder / "plain.csv", index=False)
-    (folder / "plain-schema.json").write_text(json.dumps(roles), encoding="utf-8")
     (folder / "prototypes.json").write_text(explanations.to_json(), encoding="utf-8")
     joblib.dump(PaysMore(80), folder / "80.joblib")
     verify = "verify prototypes.json --train plain.csv -s plain-schema.json -d 1 -m 80.joblib"

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from cfk_plugin import Interval, Population, PrivacyPolicy, Region, Schema
+from cfk_plugin import Attribute, Interval, Population, PrivacyPolicy, Region, Schema
 from cfk_plugin.data.combinations import Grid
 from cfk_plugin.data.constraints import Constraints, rules_of
 from cfk_plugin.data.encoded_table import encode
@@ -65,8 +65,7 @@ SCHEMA = Schema.from_frame(
     quasi_identifiers=["age", "city"],
     subject="person",
     sensitive=["job"],
-    bins={"pay": [0, 2, 4, 10]},
-    weights={"age": 3.0},
+    columns={"pay": Attribute(bins=[0, 2, 4, 10]), "age": Attribute(weight=3.0)},
 )
 POPULATION = Population.from_frame(TABLE, SCHEMA, key=b"a key of tests")
 OWN = TABLE.iloc[[1]]  # 21, A, 2, x

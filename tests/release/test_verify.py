@@ -19,7 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner, Result
 
-from cfk_plugin import Population, Schema
+from cfk_plugin import Population
+from cfk_plugin._files import read_schema
 from cfk_plugin.cli import app
 
 CANARY = "secret-7f3a"
@@ -40,12 +41,17 @@ SCHEMA: dict[str, Any] = {
     "sensitive": ["job"],
     "nominal": ["sex"],
     "ordinal": {"school": ["low", "mid", "high"]},
-    "hierarchies": {"zip": {"2000": ["2*"], "2018": ["2*"], "9000": ["9*"], "9050": ["9*"]}},
+    "columns": {
+        "zip": {"hierarchy": {"2000": ["2*"], "2018": ["2*"], "9000": ["9*"], "9050": ["9*"]}}
+    },
 }
 PUBLIC: dict[str, Any] = {
     "quasi_identifiers": ["age"],
-    "bounds": {"age": [18, 60], "salary": [20, 120]},
-    "categories": {"job": ["a", "b", "c"]},
+    "columns": {
+        "age": {"bounds": [18, 60]},
+        "salary": {"bounds": [20, 120]},
+        "job": {"categories": ["a", "b", "c"]},
+    },
     "nullable": [],
 }
 POLICIES: dict[str, dict[str, Any]] = {
@@ -123,7 +129,7 @@ def prototypes(rows: pd.DataFrame) -> str:
     from cfk_plugin import DPPrototypes
 
     table = rows[["age", "salary", "job"]]
-    population = Population.from_frame(table, Schema.from_frame(table, **PUBLIC))
+    population = Population.from_frame(table, read_schema(Path("public.json"), table))
     fitted = DPPrototypes(epsilon=1.0, rows=500).fit(
         population, model=lambda x: x["salary"] > 60, desired=True
     )
@@ -390,9 +396,9 @@ def test_what_comes_of_dates_gaps_and_numbers_that_no_row_has_passes(
     pd.concat([native, synthetic]).to_csv("cf.csv", index=False)
     quasi = {
         "quasi_identifiers": ["age", "weight", "since", "school", "zip"],
-        "weights": {"age": 2.0},
+        "columns": {"age": {"weight": 2.0}, **SCHEMA["columns"]},
     }
-    kept = {name: SCHEMA[name] for name in ("ordinal", "hierarchies", "sensitive", "nominal")}
+    kept = {name: SCHEMA[name] for name in ("ordinal", "sensitive", "nominal")}
     Path("schema.json").write_text(json.dumps(quasi | kept), encoding="utf-8")
     Path("policy.json").write_text(json.dumps(policy), encoding="utf-8")
     given = f"-s schema.json -m model.joblib -d {desired} --policy policy.json"

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, Interval, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.wording import Language, Wording, shipped_languages
 from cfk_plugin.errors import InputError, SchemaError
 from cfk_plugin.release.explanations import Explanations
@@ -21,7 +21,7 @@ from cfk_plugin.release.withheld import REASONS
 TABLE = pd.DataFrame({"city": ["Ghent", "Namur"] * 4, "visits": [0, 1] * 4})
 WORDS: dict[str, Any] = {
     "titles": {"city": "a home in"},
-    "phrases": {"visits": "{} {visit|visits}"},
+    "columns": {"visits": Attribute(phrases="{} {visit|visits}")},
     "outcomes": {True: "you would get a card"},
 }
 
@@ -150,8 +150,8 @@ def test_the_script_that_is_type_checked_also_runs() -> None:
 
 
 def test_words_for_a_column_that_is_not_there_are_refused() -> None:
-    for words in ({"titles": {"town": "a"}}, {"units": {"town": "a"}}, {"phrases": {"town": "{}"}}):
-        with pytest.raises(SchemaError, match="titles, units and phrases: unknown column town"):
+    for words in ({"titles": {"town": "a"}}, {"units": {"town": "a"}}):
+        with pytest.raises(SchemaError, match="titles and units: unknown column town"):
             answered(**words)
 
 

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cfk_plugin import Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import InputError
 from cfk_plugin.frontier import frontier
 from cfk_plugin.metrics import group_gap
@@ -33,7 +33,10 @@ def population() -> Population:
         }
     )
     return Population.from_frame(
-        rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"], weights={"age": 3})
+        rows,
+        Schema.from_frame(
+            rows, quasi_identifiers=["age", "city"], columns={"age": Attribute(weight=3)}
+        ),
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 import reported
 import toy
 from cfk_plugin import (
+    Attribute,
     KAnonymizer,
     Population,
     PrivacyPolicy,
@@ -131,7 +132,10 @@ def test_prototypes_are_judged_by_their_guarantee(
     from cfk_plugin.dp import DPPrototypes
 
     table = pd.DataFrame({"age": list(range(20, 60)) * 5})
-    declared = {"bounds": {"age": (18, 80)}, "bins": {"age": [18, 30, 40, 50, 80]}, "nullable": []}
+    declared = {
+        "columns": {"age": Attribute(bounds=(18, 80), bins=[18, 30, 40, 50, 80])},
+        "nullable": [],
+    }
     schema = Schema.from_frame(table, quasi_identifiers=["age"], **declared)
     prototypes = DPPrototypes(epsilon=1.0, **settings)
     prototypes.fit(Population.from_frame(table, schema), lambda rows: rows["age"] > 40, True)
@@ -228,11 +232,13 @@ def released(tmp_path_factory: pytest.TempPathFactory, store: str) -> str:
     from cfk_adapters.nearest import NearestUnlikeNeighbour
 
     train = people(400, 0)
-    bounds, towns = {"age": (18, 80), "pay": (0, 100_000)}, {"town": ["A", "B", "C"]}
+    columns = {
+        "age": Attribute(bounds=(18, 80)),
+        "pay": Attribute(bounds=(0, 100_000)),
+        "town": Attribute(categories=["A", "B", "C"]),
+    }
     roles = {"quasi_identifiers": ["age", "town"], "sensitive": ["pay"]}
-    population = Population.from_frame(
-        train, Schema.from_frame(train, **roles, bounds=bounds, categories=towns)
-    )
+    population = Population.from_frame(train, Schema.from_frame(train, **roles, columns=columns))
     settings: dict[str, Any] = {
         "population": population,
         "model": accepts,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfk_plugin import Population, Schema
+from cfk_plugin import Attribute, Population, Schema
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.log import example_of, refuse_training_rows
 
@@ -32,13 +32,12 @@ def populations(draw: st.DrawFn) -> Population:
             "education": random.choice(LEVELS, n),
         }
     )
-    bounds = {"age": (0, 100)} if draw(st.booleans()) else None
+    bounds = (0, 100) if draw(st.booleans()) else None
     schema = Schema.from_frame(
         rows,
         quasi_identifiers=["age", "town"],
         ordinal={"education": LEVELS},
-        bins={"pay": BINS},
-        bounds=bounds,
+        columns={"pay": Attribute(bins=BINS), "age": Attribute(bounds=bounds)},
     )
     return Population.from_frame(rows, schema)
 

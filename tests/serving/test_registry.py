@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from cfk_plugin import Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, Population, PrivacyPolicy, Schema
 from cfk_plugin.serving.card import LONGEST, Card
 from model_server import K, accepts, logged, patients, population, served
 
@@ -149,8 +149,10 @@ def declared() -> Population:
     schema = Schema.from_frame(
         rows[["age", "town", "pay"]],
         quasi_identifiers=["age", "town"],
-        bounds={"age": (18, 70)},
-        bins={"pay": [0, 1_000_000, 2_000_000]},
+        columns={
+            "age": Attribute(bounds=(18, 70)),
+            "pay": Attribute(bins=[0, 1_000_000, 2_000_000]),
+        },
     )
     return Population.from_frame(rows, schema)
 

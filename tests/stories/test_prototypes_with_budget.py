@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import BudgetAccountant, DPPrototypes, Population, Schema
+from cfk_plugin import Attribute, BudgetAccountant, DPPrototypes, Population, Schema
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 
@@ -18,10 +18,14 @@ def declared(applicants: pd.DataFrame) -> Population:
         applicants,
         quasi_identifiers=["age", "town", "education"],
         ordinal={"education": ["school", "college", "university"]},
-        bounds={"age": (18, 80), "income": (0, 80_000), "debt": (0, 20_000)},
-        categories={"town": ["Antwerp", "Ghent", "Namur"], "job": ["clerk", "nurse", "smith"]},
+        columns={
+            "age": Attribute(bounds=(18, 80), whole=True),
+            "income": Attribute(bounds=(0, 80_000)),
+            "debt": Attribute(bounds=(0, 20_000), whole=True),
+            "town": Attribute(categories=["Antwerp", "Ghent", "Namur"]),
+            "job": Attribute(categories=["clerk", "nurse", "smith"]),
+        },
         nullable=[],
-        whole=["age", "debt"],
     )
     return Population.from_frame(applicants, schema)
 

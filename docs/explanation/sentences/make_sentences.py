@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 DOCS = HERE.parents[1]
 sys.path[:0] = [str(DOCS)]
 
-from cfk_plugin import KAnonymizer, Population, Schema, Wording  # noqa: E402
+from cfk_plugin import Attribute, KAnonymizer, Population, Schema, Wording  # noqa: E402
 from reproduction.prepare import make_forest  # noqa: E402 - the folder is not installed
 from reproduction.tables import read_table  # noqa: E402
 
@@ -49,7 +49,10 @@ def sentences_of(name: str, words: Mapping[str, Any], folder: Path) -> dict[str,
         immutable=words["immutable"],
         monotone=words.get("monotone"),
         never_advise=words.get("never_advise"),
-        **{setting: words[setting] for setting in ("titles", "units", "outcomes", "phrases")},
+        titles=words["titles"],
+        units=words["units"],
+        outcomes=words["outcomes"],
+        columns={name: Attribute(phrases=phrase) for name, phrase in words["phrases"].items()},
     )
     anonymizer = KAnonymizer()
     anonymizer.fit(Population.from_frame(train[features], schema), model, table.desired)
