@@ -466,6 +466,7 @@ def _attribute_of(
     if not isinstance(weight, (int, float, np.number)):
         raise SchemaError(f"column {name!r}: weight must be a number, got {type(weight).__name__}")
     is_nullable = bool(column.isna().any()) if nullable is None else name in nullable
+    learned = ("nullable",) if may_read_rows else ()
     attribute = SchemaAttribute(
         name=name,
         role=role,
@@ -477,7 +478,7 @@ def _attribute_of(
         nullable=is_nullable,
         bins=_numbers(name, declared.bins, "bins"),
         categories=_listed(name, declared.categories, "categories"),
-        learned=("nullable",) if may_read_rows else (),
+        learned=learned,
         dtype=_type_of(kind, declared, levels),
         change=change,
         never_advised=never_advised,
@@ -829,14 +830,16 @@ class Schema:
         """
         frame = as_pandas(frame)
         _check_table(frame)
+        subjects = [subject] if subject else []
+        targets = [target] if target else []
         roles = _roles_of(
             frame,
             {
                 "quasi-identifier": quasi_identifiers,
                 "sensitive": sensitive,
                 "identifier": identifiers,
-                "subject": [subject] if subject else [],
-                "target": [target] if target else [],
+                "subject": subjects,
+                "target": targets,
             },
         )
         ordinal = ordinal or {}
