@@ -1,0 +1,1 @@
+"""Groups of people, shared private values, and answers, in plain NumPy."""

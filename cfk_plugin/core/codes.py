@@ -1,0 +1,439 @@
+"""Codes: the encoder of rows.
+
+A table becomes one matrix of floats, of shape (n_rows, n_features), with the features in the
+order of the schema. A number stands for itself and a date for its seconds since 1970. A level of an
+ordinal column, a category, and a leaf of a hierarchy stand for their position among the values of
+their column. A missing number or level is `MISSING`; a missing category is one more category, after
+all others. NaN means that a value has no code, because it cannot be read or because neither the
+training table nor the schema has this category. Such a row is neither searched for nor released.
+
+Quasi-identifiers and private columns are taken in alphabetical order, so that groups and answers do
+not depend on the order of the table's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.schema import ONE_VALUE, Schema, SchemaAttribute
+from cfk_plugin.data.values import (
+    conform,
+    dates_of,
+    holds_dates,
+    to_numbers,
+    unreadable,
+    why_inexact,
+)
+from cfk_plugin.errors import HostOnly, PopulationError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+Kind = Literal["number", "date", "ordinal", "nominal", "hierarchy"]
+
+MISSING = -1e30
+"""The code of a missing number or level: below every other code."""
+
+_SAME_NUMBER = 1e-9  # numbers that differ by this share of the column's span are one value
+_MOST_DECIMALS = 6
+_LARGEST = 1e20  # numbers beyond it could not be told from `MISSING`
+_LEAST_TOLERANCE = 1e-300
+_BOOLEAN_SPELLINGS = {"True": ("true", "1", "1.0"), "False": ("false", "0", "0.0")}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Column(HostOnly):
+    """One feature of the training table.
+
+    Attributes
+    ----------
+    attribute : SchemaAttribute
+        What the schema declares.
+    kind : {"number", "date", "ordinal", "nominal", "hierarchy"}
+    values : array, shape (n_values,)
+        The distinct values: numbers, or seconds of dates, in order; levels in order; categories in
+        the order of their text; leaves depth-first. Of categories and leaves, the last one is None
+        if the training table has missing values.
+    has_missing : bool
+        Whether the training table has missing values.
+    dtype : dtype of the training column
+    missing : object
+        How the training table writes a missing value: None, NaN, ... Encoders of scikit-learn tell
+        them apart in columns of objects.
+    """
+
+    attribute: SchemaAttribute
+    kind: Kind
+    values: NDArray[Any]
+    has_missing: bool
+    dtype: Any
+    missing: Any = None
+
+    @classmethod
+    def read(cls, series: pd.Series, attribute: SchemaAttribute) -> Column:
+        """Read a column of the training table.
+
+        Raises
+        ------
+        PopulationError
+            If codes would not tell its values apart, or the schema does not declare them.
+        """
+        if attribute.kind == "numeric":
+            values: NDArray[Any] = _numbers(series, attribute.name)
+            kind: Kind = "date" if holds_dates(series) else "number"
+        elif attribute.kind == "ordinal":
+            values = _categories(series, attribute)
+            kind = "ordinal"
+        else:
+            values = _categories(series, attribute)
+            kind = "hierarchy" if attribute.hierarchy is not None else "nominal"
+        is_missing = series.isna().to_numpy()
+        has_missing = bool(is_missing.any())
+        missing = series.iloc[int(is_missing.argmax())] if has_missing else None
+        if has_missing and kind in ("nominal", "hierarchy"):
+            values = np.array([*values.tolist(), None], dtype=object)
+        return cls(attribute, kind, values, has_missing, series.dtype, missing)
+
+    def _counts(self) -> str:
+        return f"{self.name!r}, {self.kind}, {len(self.values)} values"
+
+    @property
+    def name(self) -> str:
+        return self.attribute.name
+
+    @property
+    def is_line(self) -> bool:
+        """Whether the values are ordered: numbers, dates and levels."""
+        return self.kind in ("number", "date", "ordinal")
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether codes are numbers, or seconds of dates, and not positions."""
+        return self.kind in ("number", "date")
+
+    @property
+    def is_quasi_identifier(self) -> bool:
+        return self.attribute.role == "quasi-identifier"
+
+    @cached_property
+    def places(self) -> Floats:
+        """The codes of `values`, in order; shape (n_values,). `MISSING` is not among them."""
+        if self.is_numeric:
+            return self.values
+        return np.arange(len(self.values), dtype=np.float64)
+
+    @cached_property
+    def span(self) -> float:
+        """The difference between the highest and lowest code of a line; 1 without two values, and
+        for categories.
+        """
+        if not self.is_line or len(self.values) < 2:
+            return 1.0
+        return float(self.places[-1] - self.places[0])
+
+    @cached_property
+    def decimals(self) -> int:
+        """How many decimals the numbers of the training table have, at most 6."""
+        if types.is_integer_dtype(self.dtype):
+            return 0
+        for decimals in range(_MOST_DECIMALS):
+            if np.array_equal(np.round(self.values, decimals), self.values):
+                return decimals
+        return _MOST_DECIMALS
+
+    def encode(self, series: pd.Series) -> Floats:
+        """Return the code of each value, shape (n_rows,); NaN if a value has none."""
+        if self.is_numeric:
+            return self._encode_numbers(series)
+        positions, distinct = pd.factorize(series)
+        codes = [self._code_of_text.get(to_text(value), np.nan) for value in distinct]
+        return np.array([*codes, self._code_of_missing])[positions]
+
+    def _encode_numbers(self, series: pd.Series) -> Floats:
+        numbers, is_invalid = to_numbers(series)
+        is_missing = np.isnan(numbers) & ~is_invalid
+        is_invalid |= np.abs(numbers) > _LARGEST
+        codes = np.where(is_invalid, np.nan, numbers + 0.0)
+        codes[is_missing] = MISSING
+        return self._snapped(codes)
+
+    def _snapped(self, codes: Floats) -> Floats:
+        """Return the training value instead of each number that differs from it only by noise."""
+        if not len(self.values):
+            return codes
+        right = np.searchsorted(self.values, codes).clip(max=len(self.values) - 1)
+        is_other = self.values[right] != codes
+        if is_other.any():
+            codes[is_other] = self._nearest_if_same(codes[is_other], right[is_other])
+        return codes
+
+    def _nearest_if_same(self, codes: Floats, right: Ints) -> Floats:
+        """Return the nearest training value to each code, or the code if that differs too much.
+
+        `right` has the positions of the first training values that are not below the codes.
+        """
+        left = (right - 1).clip(min=0)
+        is_left_nearer = np.abs(self.values[left] - codes) < np.abs(self.values[right] - codes)
+        nearest = self.values[np.where(is_left_nearer, left, right)]
+        width = float(self.values[-1] - self.values[0])
+        scale = max(width, abs(float(self.values[-1])) * 1e-3, _LEAST_TOLERANCE)
+        is_same = np.abs(nearest - codes) <= _SAME_NUMBER * scale
+        return np.where(is_same, nearest, codes)
+
+    @property
+    def _code_of_missing(self) -> float:
+        if self.is_line:
+            return MISSING
+        return float(len(self.values) - 1) if self.has_missing else np.nan
+
+    @cached_property
+    def _code_of_text(self) -> dict[str, float]:
+        """The code of each category by its text, and by other ways to spell it."""
+        code_of_text = {
+            to_text(value): float(code)
+            for code, value in enumerate(self.values.tolist())
+            if value is not None
+        }
+        is_boolean = types.is_bool_dtype(self.dtype)
+        for text, code in list(code_of_text.items()):
+            spellings = _BOOLEAN_SPELLINGS.get(text, ()) if is_boolean else _number_spellings(text)
+            for spelling in spellings:
+                code_of_text.setdefault(spelling, code)
+        return code_of_text
+
+    def decode(self, codes: Floats) -> pd.Series:
+        """Return values as the model takes them, shape (n_rows,).
+
+        They have the dtype of the training column, unless it cannot hold them: whole numbers become
+        floats if one has decimals.
+        """
+        is_plain = isinstance(self.dtype, np.dtype) and self.dtype.kind in "iuf"
+        if self.kind == "number" and is_plain:
+            return pd.Series(self._decode_plain_numbers(codes), copy=False)
+        if self.is_numeric:
+            distinct, position = np.unique(codes, return_inverse=True)
+            values = [self.value(code) for code in distinct.tolist()]
+        else:
+            is_missing = codes == MISSING
+            values = self.values.tolist()
+            if is_missing.any():
+                values.append(None)
+            position = np.where(is_missing, len(self.values), codes).astype(np.int64)
+        values = [self.missing if value is None else value for value in values]
+        pool = conform(pd.Series(values, dtype=object), self.dtype)
+        return pd.Series(pool.array.take(position), dtype=pool.dtype, copy=False)
+
+    def _decode_plain_numbers(self, codes: Floats) -> Any:
+        is_missing = codes == MISSING
+        numbers = np.where(is_missing, np.nan, codes)
+        if self.dtype.kind in "iu":
+            limits = np.iinfo(self.dtype)
+            is_possible = (numbers % 1 == 0) & (numbers >= limits.min) & (numbers <= limits.max)
+            if not is_possible.all():  # neither if one is missing
+                return numbers
+        return numbers.astype(self.dtype)
+
+    def value(self, code: float) -> Any:
+        """Return the value of one code as plain Python shows it; None if it is missing."""
+        if code == MISSING:
+            return None
+        if self.kind == "date":
+            stamp = pd.Timestamp(dates_of(np.array([code]))[0])
+            zone = getattr(self.dtype, "tz", None)
+            return stamp if zone is None else stamp.tz_localize("UTC").tz_convert(zone)
+        if self.kind == "number":
+            is_float = types.is_float_dtype(self.dtype)
+            return int(code) if code.is_integer() and not is_float else code
+        return self.values[int(code)]
+
+
+def _numbers(series: pd.Series, name: str) -> Floats:
+    """Return the distinct numbers of a column, or the seconds of its dates, in order."""
+    numbers, is_invalid = to_numbers(series)
+    if is_invalid.any():
+        raise PopulationError(f"column {name!r} has infinite or non-numeric values")
+    if reason := why_inexact(series):
+        raise PopulationError(f"column {name!r} has {reason}")
+    values = np.unique(numbers[~np.isnan(numbers)]) + 0.0  # without a negative zero
+    if np.abs(values).max(initial=0.0) > _LARGEST:
+        raise PopulationError(f"column {name!r} has numbers beyond {_LARGEST:.0e}; scale it")
+    return values
+
+
+def _categories(series: pd.Series, attribute: SchemaAttribute) -> NDArray[Any]:
+    """Return the distinct values of a column of categories or levels, in the schema's order.
+
+    A declared value that no row has is spelled as in the schema.
+    """
+    name = attribute.name
+    if cell_type := unreadable(series):
+        raise PopulationError(f"column {name!r} has cells of type {cell_type}; {ONE_VALUE}")
+    present = pd.unique(series.dropna().astype(object))
+    by_text = {to_text(value): value for value in present}
+    if len(by_text) != len(present):
+        raise PopulationError(f"column {name!r} spells one category in two ways; use one dtype")
+    texts = attribute.declared_values or sorted(by_text)
+    n_undeclared = len(by_text.keys() - set(texts))
+    if n_undeclared:
+        raise PopulationError(
+            f"column {name!r} has {n_undeclared} values that its levels or hierarchy do not list"
+        )
+    values = np.empty(len(texts), dtype=object)
+    values[:] = [by_text.get(text, text) for text in texts]
+    return values
+
+
+def _number_spellings(text: str) -> tuple[str, ...]:
+    """Return how else a category may be spelled that is a whole number: 3 as 3.0, 3.0 as 3."""
+    whole = text.removesuffix(".0")
+    if not whole.lstrip("-").isdigit():
+        return ()
+    return (whole,) if whole != text else (f"{text}.0",)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Codes(HostOnly):
+    """The columns of the training table, in the order of ``schema.features``."""
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def read(cls, frame: pd.DataFrame, schema: Schema) -> Codes:
+        """Read the features of a training table."""
+        return cls(tuple(Column.read(frame[name], schema[name]) for name in schema.features))
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @cached_property
+    def quasi(self) -> Ints:
+        """Positions of the quasi-identifiers, in alphabetical order of their names."""
+        return self._positions(is_quasi_identifier=True)
+
+    @cached_property
+    def private(self) -> Ints:
+        """Positions of the private columns, in alphabetical order of their names."""
+        return self._positions(is_quasi_identifier=False)
+
+    def _positions(self, *, is_quasi_identifier: bool) -> Ints:
+        positions = [
+            position
+            for position, column in enumerate(self.columns)
+            if column.is_quasi_identifier == is_quasi_identifier
+        ]
+        return np.array(sorted(positions, key=self.names.__getitem__), dtype=np.int64)
+
+    @cached_property
+    def is_line(self) -> Mask:
+        """Which columns are ordered, shape (n_features,)."""
+        return np.array([column.is_line for column in self.columns], dtype=bool)
+
+    @cached_property
+    def spans(self) -> Floats:
+        """The span of each column, shape (n_features,)."""
+        return np.array([column.span for column in self.columns])
+
+    def encode(self, frame: pd.DataFrame) -> Floats:
+        """Return a table as a matrix, shape (n_rows, n_features); NaN if a value has no code."""
+        rows = np.empty((len(frame), len(self.columns)))
+        for j, column in enumerate(self.columns):
+            rows[:, j] = column.encode(frame[column.name])
+        return rows
+
+    def decode(self, rows: Floats) -> pd.DataFrame:
+        """Return a matrix as a table in the dtypes of the training table."""
+        columns = {column.name: column.decode(rows[:, j]) for j, column in enumerate(self.columns)}
+        return pd.DataFrame(columns, copy=False)
+
+    def rows_of(self, quasi: Floats, private: Floats) -> Floats:
+        """Return rows with some quasi-identifiers and private values, shape (n_rows, n_features).
+
+        `quasi` has the shape (n_rows, n_quasi), `private` (n_rows, n_private) or (n_private,).
+        """
+        rows = np.empty((len(quasi), len(self.columns)))
+        rows[:, self.quasi] = quasi
+        rows[:, self.private] = private
+        return rows
+
+
+def gaps(a: Floats, b: Floats, spans: Floats, is_line: Mask) -> Floats:
+    """Return how far codes are apart, in shares of the columns' spans.
+
+    This is the distance HEOM, column by column, except that a number outside the training table may
+    be more than 1 away. Two categories, and a number and a missing one, are 1 apart. The last axis
+    of all arrays is that of the columns; the others are broadcast.
+    """
+    is_one_missing = (a == MISSING) != (b == MISSING)
+    shares = np.where(is_one_missing, 1.0, np.abs(a - b) / spans)
+    return np.where(is_line, shares, a != b)
+
+
+def people_with(keys: Floats, person: Ints) -> tuple[Floats, Ints]:
+    """Return the distinct rows of some keys, and how many people have each.
+
+    Parameters
+    ----------
+    keys : shape (n_rows, n_columns)
+    person : shape (n_rows,); the number of each row's person
+
+    Returns
+    -------
+    distinct : shape (n_distinct, n_columns), in order
+    n_people : shape (n_distinct,)
+    """
+    distinct, key_of_row = distinct_rows(keys)
+    n_persons = int(person.max(initial=-1)) + 1
+    pairs = np.unique(key_of_row * n_persons + person)
+    return distinct, np.bincount(pairs // max(n_persons, 1), minlength=len(distinct))
+
+
+def distinct_rows(rows: Floats) -> tuple[Floats, Ints]:
+    """Return the distinct rows of a matrix, and the place of each row among them.
+
+    The same as `numpy.unique` with ``axis=0``, only faster.
+
+    Parameters
+    ----------
+    rows : shape (n_rows, n_columns), without NaN
+
+    Returns
+    -------
+    distinct : shape (n_distinct, n_columns), in order
+    place : shape (n_rows,)
+    """
+    if not rows.shape[1]:
+        return rows[:1], np.zeros(len(rows), dtype=np.int64)
+    order = np.lexsort(rows.T[::-1])
+    is_new = np.ones(len(rows), dtype=bool)
+    is_new[1:] = False
+    for column in rows.T:
+        values = column[order]
+        is_new[1:] |= values[1:] != values[:-1]
+    place = np.empty(len(rows), dtype=np.int64)
+    place[order] = np.cumsum(is_new) - 1
+    return rows[order[is_new]], place
+
+
+def one_row_each(person: Ints, rows: Ints) -> Ints:
+    """Return the first of each person's rows among some rows, in order."""
+    first = np.unique(person[rows], return_index=True)[1]
+    return rows[np.sort(first)]
+
+
+def mixed(options: Sequence[Floats]) -> Floats:
+    """Return all combinations of the options of columns, shape (n_combinations, n_columns)."""
+    if not options:
+        return np.empty((1, 0))
+    axes = np.meshgrid(*options, indexing="ij")
+    return np.stack(axes, axis=-1).reshape(-1, len(options))

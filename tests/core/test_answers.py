@@ -1,0 +1,350 @@
+"""Answers: they are true, least, permitted, and agree with k people."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfk_plugin import Schema
+from cfk_plugin.core.answers import Answer, diverse, explain
+from cfk_plugin.core.catalogue import Catalogue, Settings
+from cfk_plugin.core.codes import MISSING, Codes, Floats, Mask
+from cfk_plugin.core.constraints import Limits
+from cfk_plugin.core.model import Model
+from cfk_plugin.core.moves import Distance, shrink, take_back
+from cfk_plugin.core.starts import Starts
+from oracle import Rules
+
+K = 5
+MARGIN = 0.1
+FINEST = {"age": 1.0, "income": 0.1, "debt": 1.0}
+
+
+def chances(rows: pd.DataFrame) -> Any:
+    """Return the probability of a loan; a missing debt counts as 20."""
+    score = (
+        rows["income"] / 8
+        - rows["debt"].astype(float).fillna(20) / 10
+        + (rows["job"].astype(str) == "nurse")
+        - (rows["town"].astype(str) == "Aa")
+        + (rows["age"] - 45).abs() / 20
+    )
+    return 1 / (1 + np.exp(-score.to_numpy(dtype=float)))
+
+
+class Classifier:
+    """A model that counts its calls."""
+
+    classes_ = np.array([0, 1])
+    n_calls = 0
+
+    def predict(self, rows: pd.DataFrame) -> Any:
+        return (chances(rows) >= 0.5).astype(int)
+
+    def predict_proba(self, rows: pd.DataFrame) -> Any:
+        self.n_calls += 1
+        chance = chances(rows)
+        return np.column_stack([1 - chance, chance])
+
+
+def applicants() -> pd.DataFrame:
+    """Return 400 applicants, some without a debt."""
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {
+            "age": random.integers(20, 70, 400),
+            "town": random.choice(["Aa", "Bree", "Ceel"], 400),
+            "income": np.round(random.normal(10, 8, 400), 1),
+            "debt": random.integers(0, 40, 400).astype(float),
+            "job": random.choice(["clerk", "nurse", "smith"], 400),
+            "school": random.choice(["none", "low", "high"], 400),
+        }
+    )
+    frame.loc[random.choice(400, 40, replace=False), "debt"] = None
+    return frame
+
+
+class World:
+    """The applicants, encoded, with a catalogue and 20 queries that are refused."""
+
+    def __init__(self) -> None:
+        frame = applicants()
+        self.schema = Schema.from_frame(
+            frame, quasi_identifiers=["age", "town"], ordinal={"school": ["none", "low", "high"]}
+        )
+        self.codes = Codes.read(frame, self.schema)
+        self.rows = self.codes.encode(frame)
+        self.person = np.arange(len(frame))
+        self.catalogue = Catalogue.build(
+            self.codes,
+            self.rows,
+            self.person,
+            Model.of(self.codes, Classifier(), 1, MARGIN),
+            Settings(k=K, n_rounds=3),
+            np.random.default_rng(0),
+            b"a key",
+        )
+        refused = self.rows[self.leads(self.rows) < 0]
+        self.queries = refused[:20]
+
+    def leads(self, rows: Floats) -> Floats:
+        """Ask the model itself, without `Model`."""
+        lead: Floats = 2 * chances(self.codes.decode(rows)) - 1
+        return lead
+
+    def sure(self, rows: Floats) -> Mask:
+        return self.leads(rows) >= MARGIN - 1e-9
+
+    def column(self, name: str) -> int:
+        return self.codes.names.index(name)
+
+    def limits(self, **declared: Any) -> Limits:
+        return Limits.of(self.codes, self.queries, **declared)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+@pytest.fixture(scope="module")
+def answers(world: World) -> list[Answer]:
+    """Return the answer to each query."""
+    return [of_query[0] for of_query in explain(world.catalogue, world.queries)]
+
+
+def points_of(answers: list[Answer]) -> Floats:
+    return np.array([answer.point for answer in answers])
+
+
+def test_answers_have_the_outcome(world: World, answers: list[Answer]) -> None:
+    """The model gives the outcome with the margin at every point."""
+    assert len(answers) == len(world.queries)
+    assert world.sure(points_of(answers)).all()
+
+
+def test_answers_agree_with_k_people(world: World, answers: list[Answer]) -> None:
+    """At least k members of the region have the outcome with the point's private values."""
+    for answer in answers:
+        members = world.catalogue.members[answer.region]
+        rows = world.codes.rows_of(members, answer.point[world.codes.private])
+        assert np.count_nonzero(world.leads(rows) >= 0) >= K
+
+
+def test_changed_quasi_identifiers_are_in_the_region(world: World, answers: list[Answer]) -> None:
+    """A point lies outside of its region only in what the query keeps."""
+    for answer in answers:
+        factual = world.queries[answer.query]
+        for j, part in zip(world.codes.quasi, world.catalogue.regions.parts, strict=True):
+            is_inside = part.contains(answer.point[[j]], answer.region)[0]
+            assert is_inside or answer.point[j] == factual[j]
+
+
+def test_no_change_is_needless(world: World, answers: list[Answer]) -> None:
+    """Without any one of its changes, the model refuses the point."""
+    for answer in answers:
+        factual = world.queries[answer.query]
+        changed = np.flatnonzero(answer.point != factual)
+        trials = np.repeat(answer.point[None], len(changed), axis=0)
+        trials[np.arange(len(changed)), changed] = factual[changed]
+        assert len(changed) > 0
+        assert not world.sure(trials).any()
+
+
+def test_numbers_change_hardly_more_than_needed(world: World, answers: list[Answer]) -> None:
+    """A tenth less of a change is refused, unless the column has no number in between."""
+    for answer in answers:
+        factual = world.queries[answer.query]
+        for name, finest in FINEST.items():
+            j = world.column(name)
+            change = answer.point[j] - factual[j]
+            if change == 0 or MISSING in (answer.point[j], factual[j]):
+                continue
+            smaller = answer.point.copy()
+            step = max(np.abs(change) / 10, finest)
+            smaller[j] -= np.sign(change) * step
+            is_taken_back = np.abs(change) <= step
+            assert is_taken_back or not world.sure(smaller[None])[0]
+
+
+def test_a_lone_query_has_the_same_answer(world: World, answers: list[Answer]) -> None:
+    """It does not depend on who else asks."""
+    for answer in answers[:6]:
+        query = answer.query
+        [[lone]] = explain(world.catalogue, world.queries[[query]])
+        assert np.array_equal(lone.point, answer.point)
+        assert lone.region == answer.region
+
+
+def test_a_lone_query_needs_few_calls(world: World) -> None:
+    """The model is called at most 6 times on average, by a catalogue whose regions are known."""
+    classifier = Classifier()
+    explain(world.catalogue, world.queries)
+    catalogue = replace(world.catalogue, model=Model.of(world.codes, classifier, 1, MARGIN))
+    for query in range(6):
+        explain(catalogue, world.queries[[query]])
+    assert classifier.n_calls <= 6 * 6
+
+
+def test_answers_obey_limits(world: World) -> None:
+    """Every answer is one that the oracle's rules permit."""
+    rules = Rules(
+        immutable=["town"],
+        monotone={"age": "increase", "school": "increase"},
+        permitted_range={"income": (0.0, 20.0)},
+        never_advise={"job": ["nurse"]},
+        levels={"school": ["none", "low", "high"]},
+        max_changes=2,
+    )
+    limits = world.limits(
+        change={"town": "never", "age": "increase", "school": "increase"},
+        permitted={"income": (0.0, 20.0)},
+        never_advised={"job": ["nurse"]},
+        max_changes=2,
+    )
+    answers = [own[0] for own in explain(world.catalogue, world.queries, limits) if own]
+    assert len(answers) > len(world.queries) / 2
+    for answer in answers:
+        factual = world.queries[answer.query]
+        assert np.count_nonzero(answer.point != factual) <= 2
+        for name, column, code, own in zip(
+            world.codes.names, world.codes.columns, answer.point, factual, strict=True
+        ):
+            assert rules.permits(name, column.value(code), column.value(own))
+
+
+def test_dear_columns_change_less(world: World, answers: list[Answer]) -> None:
+    """If a change of income costs ten times as much, fewer answers ask for one."""
+    limits = world.limits(costs={"income": 10.0})
+    dear = [own[0] for own in explain(world.catalogue, world.queries, limits)]
+    j = world.column("income")
+    n_changes = np.count_nonzero(points_of(answers)[:, j] != world.queries[:, j])
+    n_dear_changes = np.count_nonzero(points_of(dear)[:, j] != world.queries[:, j])
+    assert n_dear_changes < n_changes
+
+
+def test_nothing_is_answered_without_changes(world: World) -> None:
+    """A query that must not change has no answer."""
+    limits = world.limits(change=dict.fromkeys(world.codes.names, "never"))
+    assert explain(world.catalogue, world.queries, limits) == [[] for _ in world.queries]
+
+
+@pytest.mark.parametrize(
+    ("declared", "name", "factual", "value", "is_permitted"),
+    [
+        ({}, "debt", 5.0, MISSING, True),
+        ({"never_advised": {"debt": [None]}}, "debt", 5.0, MISSING, False),
+        ({"never_advised": {"debt": [None]}}, "debt", MISSING, MISSING, True),
+        ({"never_advised": {"job": ["nurse"]}}, "job", 0.0, 1.0, False),
+        ({"never_advised": {"job": ["nurse"]}}, "job", 1.0, 1.0, True),
+        ({"never_advised": {"school": ["high"]}}, "school", 0.0, 2.0, False),
+        ({"change": {"debt": "decrease"}}, "debt", 5.0, 4.0, True),
+        ({"change": {"debt": "decrease"}}, "debt", 5.0, 6.0, False),
+        ({"change": {"debt": "decrease"}}, "debt", 5.0, MISSING, False),
+        ({"change": {"debt": "decrease"}}, "debt", MISSING, 4.0, False),
+        ({"change": {"school": "increase"}}, "school", 1.0, 2.0, True),
+        ({"change": {"school": "increase"}}, "school", 1.0, 0.0, False),
+        ({"permitted": {"debt": (0.0, 3.0)}}, "debt", 5.0, 4.0, False),
+        ({"permitted": {"debt": (0.0, 3.0)}}, "debt", 5.0, 5.0, True),
+        ({"permitted": {"debt": (0.0, 3.0)}}, "debt", 5.0, MISSING, False),
+        ({"permitted": {"job": np.array([True, False, True])}}, "job", 0.0, 1.0, False),
+    ],
+)
+def test_limits_permit_values(
+    world: World,
+    declared: dict[str, Any],
+    name: str,
+    factual: float,
+    value: float,
+    is_permitted: bool,
+) -> None:
+    """Own values are always permitted; a missing one has no direction."""
+    queries = world.queries[:1].copy()
+    queries[0, world.column(name)] = factual
+    limits = Limits.of(world.codes, queries, **declared)
+    row = queries.copy()
+    row[0, world.column(name)] = value
+    assert limits.permits(row, np.zeros(1, dtype=np.int64))[0] == is_permitted
+
+
+def test_points_inside_regions_are_nearest(world: World) -> None:
+    """With `inside_region`, every quasi-identifier is the region's value nearest to the query."""
+    answers = explain(world.catalogue, world.queries, inside_region=True)
+    distance = Distance(world.limits(), world.catalogue.spans, 0.1)
+    nearest = Starts(world.catalogue, world.limits(), distance).nearest
+    assert sum(map(len, answers)) > len(world.queries) / 2
+    for answer in [own[0] for own in answers if own]:
+        assert world.sure(answer.point[None])[0]
+        expected = nearest[answer.query, answer.region]
+        assert np.array_equal(answer.point[world.codes.quasi], expected)
+
+
+def test_several_answers_differ(world: World, answers: list[Answer]) -> None:
+    """They are distinct, near ones first, and the first one is no further than a single one."""
+    several = explain(world.catalogue, world.queries, n_answers=3)
+    assert np.mean([len(own) for own in several]) > 2
+    for own, single in zip(several, answers, strict=True):
+        distances = [answer.distance for answer in own]
+        assert distances == sorted(distances)
+        assert distances[0] <= single.distance + 1e-9
+        for first, second in pairwise(own):
+            assert not np.array_equal(first.point, second.point)
+
+
+def test_diverse_points_prefer_other_places() -> None:
+    """The second point is the one far from the first, though another one is a little nearer."""
+    distances = np.array([1.0, 1.01, 1.2])
+    places = np.array([0.0, 0.01, 2.0])
+    apart = np.abs(places[:, None] - places)
+    assert diverse(distances, apart, 2) == [0, 2]
+
+
+def test_counterfactuals_of_explainers_become_shared(world: World) -> None:
+    """An explainer's own numbers and levels are replaced by shared ones."""
+    random = np.random.default_rng(2)
+    counterfactuals = world.rows[random.choice(len(world.rows), len(world.queries))].copy()
+    counterfactuals[:, world.column("income")] += 0.01
+    distance = Distance(world.limits(), world.catalogue.spans, 0.1)
+    starts = Starts(world.catalogue, world.limits(), distance)
+    points = starts.explained(counterfactuals[None])
+    for j, shared in zip(world.codes.private, world.catalogue.shared, strict=True):
+        is_own = points.rows[:, j] == world.queries[points.query, j]
+        assert (is_own | np.isin(points.rows[:, j], shared.values)).all()
+    assert len(explain(world.catalogue, world.queries, starts=counterfactuals)) == 20
+
+
+def test_take_back_leaves_a_least_set(world: World) -> None:
+    """The dearest changes go first, until what is kept needs all that are left."""
+    limits = world.limits()
+    distance = Distance(limits, np.ones(len(world.codes.names)), 0.1)
+    query = np.zeros(1, dtype=np.int64)
+    start = world.queries[:1] + np.arange(1.0, 7.0)
+
+    def keeps(rows: Floats, _: Any) -> Mask:
+        return (rows != world.queries[0]).sum(axis=1) >= 2
+
+    end = take_back(start, query, distance, keeps)
+    assert keeps(end, None).all()
+    assert np.count_nonzero(end != world.queries[0]) == 2
+
+
+def test_shrink_reaches_a_border(world: World) -> None:
+    """A number shrinks to the least round change that is kept."""
+    j = world.column("income")
+    limits = world.limits()
+    distance = Distance(limits, world.catalogue.spans, 0.1)
+    query = np.zeros(1, dtype=np.int64)
+    start = world.queries[:1].copy()
+    start[0, j] += 100.0
+
+    def keeps(rows: Floats, _: Any) -> Mask:
+        kept: Mask = rows[:, j] - world.queries[0, j] >= 7.0
+        return kept
+
+    end = shrink(start, query, distance, keeps)
+    assert 7.0 <= end[0, j] - world.queries[0, j] <= 7.0 * 1.1
