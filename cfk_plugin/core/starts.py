@@ -121,11 +121,13 @@ class Starts(HostOnly):
         entries = self.catalogue.entries
         values, place = np.unique(entries.values, axis=0, return_inverse=True)
         total = self._to_private(values[None])[:, place.reshape(-1)]
-        total = total + self.to_region[:, entries.region]
-        best = np.argsort(total[queries], axis=1, kind="stable")[:, :_ENTRIES]
+        total = total[queries] + self.to_region[queries][:, entries.region]
+        is_permitted = self._permits_private(values, queries)[:, place.reshape(-1)]
+        total = np.where(is_permitted, total, np.inf)
+        best = np.argsort(total, axis=1, kind="stable")[:, :_ENTRIES]
         row, entry = _grid(best)
         query = queries[row]
-        is_possible = np.isfinite(total[query, entry])
+        is_possible = np.isfinite(total[row, entry])
         query = query[is_possible]
         entry = entry[is_possible]
         region = entries.region[entry]
@@ -133,6 +135,18 @@ class Starts(HostOnly):
         rows[:, self._quasi] = self.nearest[query, region]
         rows[:, self._private] = entries.values[entry]
         return self._permitted(Points(query, rows, region))
+
+    def _permits_private(self, values: Floats, queries: Ints) -> Mask:
+        """Return which private values some queries may have, shape (n_queries, n_values).
+
+        `values` has the shape (n_values, n_private).
+        """
+        rows = np.tile(values, (len(queries), 1))
+        query = np.repeat(queries, len(values))
+        is_permitted = np.ones(len(query), dtype=bool)
+        for column, j in zip(rows.T, self._private.tolist(), strict=True):
+            is_permitted &= self.limits.permits_values(column, j, query)
+        return is_permitted.reshape(len(queries), -1)
 
     def required_points(self, queries: Ints) -> Points:
         """Return near points at which weak entries of some queries' nearest regions are true.

@@ -348,3 +348,19 @@ def test_shrink_reaches_a_border(world: World) -> None:
 
     end = shrink(start, query, distance, keeps)
     assert 7.0 <= end[0, j] - world.queries[0, j] <= 7.0 * 1.1
+
+
+def test_excluded_entries_do_not_hide_permitted_ones(world: World) -> None:
+    """However many near entries a query may not have, the nearest permitted ones are starts."""
+    catalogue = world.catalogue
+    excluded = {"job": ["nurse", "smith"], "school": ["none", "low"]}
+    limits = world.limits(never_advised=excluded)
+    starts = Starts(catalogue, limits, Distance(limits, catalogue.spans, 0.1))
+    entries = catalogue.entries
+    for query in range(5):
+        points = starts.entries(np.array([query]))
+        rows = np.repeat(world.queries[[query]], len(entries), axis=0)
+        rows[:, world.codes.private] = entries.values
+        is_possible = limits.permits(rows, np.full(len(rows), query))
+        is_possible &= np.isfinite(starts.to_region[query, entries.region])
+        assert len(points) == min(is_possible.sum(), 32)
