@@ -48,10 +48,9 @@ from cfk_plugin.core.codes import (
     one_row_each,
     people_with,
 )
-from cfk_plugin.core.cover import cover
 from cfk_plugin.core.diversity import Diversity, merge
 from cfk_plugin.core.entries import Entries, Trials
-from cfk_plugin.core.groups import divide
+from cfk_plugin.core.groups import cover, divide
 from cfk_plugin.core.model import Model
 from cfk_plugin.core.regions import Regions, Space
 from cfk_plugin.core.values import ColumnPeople, SharedValues, crowd_centres
