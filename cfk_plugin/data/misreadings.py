@@ -19,6 +19,7 @@ from cfk_plugin.data.values import is_numeric
 from cfk_plugin.errors import MisreadColumnWarning
 
 _FEWEST_VALUES = 10  # distinct ones; fewer are as likely codes of categories
+_MOST_VALUES = 1_000  # distinct ones that are looked at
 _SHARE = 0.95  # of the distinct values
 _NUMBER = re.compile(r"[-+€$£¥\s]*\d[\d.,'\s]*(e[-+]?\d+)?[\s€$£¥%]*", re.IGNORECASE)
 _CODE = re.compile(r"0\d+")  # such as a postal code or a phone number
@@ -52,11 +53,13 @@ def misreadings(frame: pd.DataFrame, names: Iterable[str]) -> Iterator[str]:
 
 
 def _distinct_texts(column: pd.Series) -> list[str]:
-    """Return the distinct values of a column of text; none of any other column."""
+    """Return distinct values of a column of text, evenly from all; none of any other column."""
     is_text = types.is_object_dtype(column.dtype) or isinstance(column.dtype, pd.StringDtype)
     if not is_text or is_numeric(column):
         return []
-    return [str(value) for value in column.dropna().unique()]
+    values = column.dropna().unique()
+    step = max(len(values) // _MOST_VALUES, 1)
+    return [str(value) for value in values[::step]]
 
 
 def _share(texts: list[str], pattern: re.Pattern[str]) -> float:
