@@ -512,11 +512,6 @@ class Population(HostOnly):
         n_earlier = pd.Series(person).groupby(person).cumcount().to_numpy()
         return rows[n_earlier < most]
 
-    @property
-    def counted_rows(self) -> Rows:
-        """The row of each person at which `cell_people` counts them."""
-        return one_row_each(self._cell_of_row, self._rows.subjects)
-
     def smallest_classes(self) -> Rows:
         """Return, for every person, the number of people in the smallest class that they are in."""
         cell_of_row = self._cell_of_row
