@@ -21,7 +21,6 @@ from functools import cached_property
 import numpy as np
 
 from cfk_plugin.core.catalogue import Catalogue
-from cfk_plugin.core.codes import Floats, Ints, Mask, gaps
 from cfk_plugin.core.constraints import Limits
 from cfk_plugin.core.moves import (
     ROWS_PER_CALL,
@@ -32,6 +31,7 @@ from cfk_plugin.core.moves import (
 )
 from cfk_plugin.core.regions import LineParts, SetParts
 from cfk_plugin.core.starts import Points, Starts, as_bytes
+from cfk_plugin.data.codes import Floats, Ints, Mask, gaps
 from cfk_plugin.errors import HostOnly
 
 _QUERIES_AT_ONCE = 256

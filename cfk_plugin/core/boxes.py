@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from cfk_plugin.core.codes import MISSING, Codes, Column, Floats, Ints, Mask, one_row_each
 from cfk_plugin.core.regions import Regions
+from cfk_plugin.data.codes import MISSING, Codes, Column, Floats, Ints, Mask, one_row_each
 from cfk_plugin.errors import HostOnly
 
 Box: TypeAlias = tuple[Mask, ...]

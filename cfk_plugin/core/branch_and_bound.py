@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from cfk_plugin.core.boxes import Box, Surroundings
-from cfk_plugin.core.codes import Floats, Ints, Mask
+from cfk_plugin.data.codes import Floats, Ints, Mask
 from cfk_plugin.errors import HostOnly
 
 TOLERANCE = 1e-12

@@ -38,7 +38,13 @@ from numpy.typing import NDArray
 
 from cfk_plugin.core import catalogue_file
 from cfk_plugin.core.catalogue_file import CatalogueFile
-from cfk_plugin.core.codes import (
+from cfk_plugin.core.diversity import Diversity, merge
+from cfk_plugin.core.entries import Entries, Trials
+from cfk_plugin.core.groups import cover, divide
+from cfk_plugin.core.model import Model
+from cfk_plugin.core.regions import Regions, Space
+from cfk_plugin.core.values import ColumnPeople, SharedValues, crowd_centres
+from cfk_plugin.data.codes import (
     MISSING,
     Codes,
     Floats,
@@ -48,12 +54,6 @@ from cfk_plugin.core.codes import (
     one_row_each,
     people_with,
 )
-from cfk_plugin.core.diversity import Diversity, merge
-from cfk_plugin.core.entries import Entries, Trials
-from cfk_plugin.core.groups import cover, divide
-from cfk_plugin.core.model import Model
-from cfk_plugin.core.regions import Regions, Space
-from cfk_plugin.core.values import ColumnPeople, SharedValues, crowd_centres
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError
 

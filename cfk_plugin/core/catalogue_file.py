@@ -26,7 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.core.codes import MISSING, Codes, Column, Floats
+from cfk_plugin.data.codes import MISSING, Codes, Column, Floats
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Hierarchy, Schema, SchemaAttribute
 from cfk_plugin.data.wording import Wording

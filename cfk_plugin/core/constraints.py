@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from cfk_plugin.core.codes import MISSING, Codes, Column, Floats, Ints, Mask
+from cfk_plugin.data.codes import MISSING, Codes, Column, Floats, Ints, Mask
 from cfk_plugin.data.region import to_text
 from cfk_plugin.errors import HostOnly
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfk_plugin.core.codes import MISSING, Codes, Floats, Ints, Mask
 from cfk_plugin.core.regions import box_ncp
+from cfk_plugin.data.codes import MISSING, Codes, Floats, Ints, Mask
 from cfk_plugin.errors import HostOnly
 
 

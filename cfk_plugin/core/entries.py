@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from cfk_plugin.core.codes import Floats, Ints, Mask
 from cfk_plugin.core.model import Model
 from cfk_plugin.core.regions import Regions
+from cfk_plugin.data.codes import Floats, Ints, Mask
 from cfk_plugin.errors import HostOnly
 
 _SAMPLED = 64  # combinations of a region at which an entry is tried

@@ -34,7 +34,7 @@ from cfk_plugin.core.boxes import (
     all_combinations,
 )
 from cfk_plugin.core.branch_and_bound import boxes_with_few, smallest_box
-from cfk_plugin.core.codes import Floats, Ints, Mask
+from cfk_plugin.data.codes import Floats, Ints, Mask
 from cfk_plugin.errors import HostOnly
 
 _STARTS = 4  # best regions that step 3 starts from

@@ -22,7 +22,7 @@ from cfk_plugin.core.boxes import (
     Rank,
     Surroundings,
 )
-from cfk_plugin.core.codes import Floats, Ints
+from cfk_plugin.data.codes import Floats, Ints
 from cfk_plugin.errors import HostOnly
 
 

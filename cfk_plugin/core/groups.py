@@ -31,7 +31,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.core.codes import Floats, Ints, Mask
 from cfk_plugin.core.points import (
     Neighbourhoods,
     Points,
@@ -41,6 +40,7 @@ from cfk_plugin.core.points import (
     halved,
     near_points,
 )
+from cfk_plugin.data.codes import Floats, Ints, Mask
 from cfk_plugin.errors import HostOnly
 
 _MOST_ROUNDS = 50

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.core.codes import Codes, Floats, Ints, Mask
+from cfk_plugin.data.codes import Codes, Floats, Ints, Mask
 from cfk_plugin.data.decision import DecisionRule, Labels
 from cfk_plugin.data.model import LabelModel, thresholded
 from cfk_plugin.data.outcome import DesiredOutcome, NamedOutcome

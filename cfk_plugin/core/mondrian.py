@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfk_plugin.core.boxes import Cells, Proposal, Surroundings
-from cfk_plugin.core.codes import MISSING, Floats, Ints
+from cfk_plugin.data.codes import MISSING, Floats, Ints
 from cfk_plugin.errors import HostOnly
 
 

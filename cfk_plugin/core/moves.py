@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfk_plugin.core.codes import MISSING, Column, Floats, Ints, Mask, gaps
 from cfk_plugin.core.constraints import Limits
+from cfk_plugin.data.codes import MISSING, Column, Floats, Ints, Mask, gaps
 from cfk_plugin.errors import HostOnly
 
 Keeps = Callable[[Floats, Ints], Mask]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.core.codes import Floats, Ints, Mask
+from cfk_plugin.data.codes import Floats, Ints, Mask
 from cfk_plugin.errors import HostOnly
 
 Singles = NDArray[np.float32]

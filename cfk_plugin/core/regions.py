@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfk_plugin.core.codes import MISSING, Codes, Column, Floats, Ints, Mask, mixed
+from cfk_plugin.data.codes import MISSING, Codes, Column, Floats, Ints, Mask, mixed
 from cfk_plugin.data.region import Interval, Part, Region, to_text
 from cfk_plugin.data.schema import Hierarchy
 from cfk_plugin.errors import HostOnly

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.core.catalogue import Catalogue
-from cfk_plugin.core.codes import MISSING, Floats, Ints, Mask, gaps
 from cfk_plugin.core.constraints import Limits
 from cfk_plugin.core.moves import Distance
 from cfk_plugin.core.regions import LineParts, SetParts
 from cfk_plugin.core.values import SharedValues
+from cfk_plugin.data.codes import MISSING, Floats, Ints, Mask, gaps
 from cfk_plugin.errors import HostOnly
 
 _NEAR = 24  # regions, and private values, that are combined with each other

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from cfk_plugin.core.codes import MISSING, Column, Floats, Ints, Mask
+from cfk_plugin.data.codes import MISSING, Column, Floats, Ints, Mask
 from cfk_plugin.errors import HostOnly, PolicyError
 
 _GRID_STEPS = 20  # about the most steps of the coarsest grid over the range of a column

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.codes import Codes as RowCodes
 from cfk_plugin.data.display import card, doing, facts, share, table
 from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
 from cfk_plugin.data.encoded_table import Encoder, whole_number
@@ -410,6 +411,24 @@ class Population(HostOnly):
         if not self.has_rows:
             return None
         return self.frame.head(most)
+
+    @cached_property
+    def row_codes(self) -> RowCodes:
+        """The encoder of rows."""
+        return RowCodes.read(self._rows.table, self.schema)
+
+    @cached_property
+    def coded_rows(self) -> Numbers:
+        """The training rows as a matrix, shape (n_rows, n_features); see `row_codes`."""
+        rows = self.row_codes.encode(self._rows.table)
+        rows.setflags(write=False)
+        return rows
+
+    @cached_property
+    def person_of_row(self) -> Rows:
+        """The number of each row's person, shape (n_rows,)."""
+        subjects = self._rows.subjects
+        return np.arange(self.n_rows) if subjects is None else subjects
 
     @cached_property
     def codes(self) -> Codes:

@@ -13,11 +13,11 @@ import pytest
 from cfk_plugin import Schema
 from cfk_plugin.core.answers import Answer, diverse, explain
 from cfk_plugin.core.catalogue import Catalogue, Settings
-from cfk_plugin.core.codes import MISSING, Codes, Floats, Mask
 from cfk_plugin.core.constraints import Limits
 from cfk_plugin.core.model import Model
 from cfk_plugin.core.moves import Distance, shrink, take_back
 from cfk_plugin.core.starts import Starts
+from cfk_plugin.data.codes import MISSING, Codes, Floats, Mask
 from oracle import Rules
 
 K = 5

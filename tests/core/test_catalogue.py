@@ -13,9 +13,9 @@ from cfk_plugin import Schema
 from cfk_plugin.core.answers import explain
 from cfk_plugin.core.catalogue import Catalogue, Settings
 from cfk_plugin.core.catalogue_file import CatalogueFile
-from cfk_plugin.core.codes import Codes, Floats
 from cfk_plugin.core.diversity import t_closeness
 from cfk_plugin.core.model import Model
+from cfk_plugin.data.codes import Codes, Floats
 from cfk_plugin.errors import BundleError, ModelError, PolicyError
 from cfk_plugin.metrics import t_closeness as t_closeness_of_values
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfk_plugin.core.codes import MISSING, Floats, Ints, Mask
 from cfk_plugin.core.groups import cover, divide
+from cfk_plugin.data.codes import MISSING, Floats, Ints, Mask
 
 K = 5
 

@@ -11,15 +11,15 @@ import pytest
 
 from cfk_plugin import Attribute, Schema
 from cfk_plugin.core.boxes import Cells, Goal, regions_of
-from cfk_plugin.core.codes import Codes, mixed
 from cfk_plugin.core.exact import ExactLimits, exact_regions
 from cfk_plugin.core.grasp import grasp_regions
 from cfk_plugin.core.mondrian import mondrian_regions
 from cfk_plugin.core.regions import Regions
+from cfk_plugin.data.codes import Codes, mixed
 
 if TYPE_CHECKING:
     from cfk_plugin.core.boxes import Proposal
-    from cfk_plugin.core.codes import Floats, Mask
+    from cfk_plugin.data.codes import Floats, Mask
 
 TOWNS = {"Aa": ["north"], "Bree": ["north"], "Ceel": ["south"], "Deurne": ["south"]}
 LEVELS = ["none", "school", "college"]

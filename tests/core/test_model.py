@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Schema
-from cfk_plugin.core.codes import Codes, Floats
 from cfk_plugin.core.model import Model, ModelMemory, choose_margin, largest_margin
+from cfk_plugin.data.codes import Codes, Floats
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.errors import ModelError
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Attribute, Hierarchy, Interval, Population, Schema
-from cfk_plugin.core.codes import MISSING, Codes, Floats, Ints
 from cfk_plugin.core.regions import Regions, Space, box_ncp
+from cfk_plugin.data.codes import MISSING, Codes, Floats, Ints
 from cfk_plugin.metrics.information import ncp
 
 TREE = Hierarchy.of(

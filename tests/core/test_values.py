@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Attribute, Schema
-from cfk_plugin.core.codes import MISSING, Codes, Floats, people_with
 from cfk_plugin.core.values import ColumnPeople, SharedValues, Step, crowd_centres
+from cfk_plugin.data.codes import MISSING, Codes, Floats, people_with
 from cfk_plugin.errors import PolicyError
 
 K = 5

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Hierarchy, Schema
-from cfk_plugin.core.codes import MISSING, Codes, Column, distinct_rows, gaps, mixed, people_with
+from cfk_plugin.data.codes import MISSING, Codes, Column, distinct_rows, gaps, mixed, people_with
 from cfk_plugin.data.schema import SchemaAttribute
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import PopulationError
