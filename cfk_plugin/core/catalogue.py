@@ -30,14 +30,11 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.core import catalogue_file
-from cfk_plugin.core.catalogue_file import CatalogueFile
 from cfk_plugin.core.diversity import Diversity, merge
 from cfk_plugin.core.entries import Entries, Trials
 from cfk_plugin.core.groups import cover, divide
@@ -54,7 +51,6 @@ from cfk_plugin.data.codes import (
     one_row_each,
     people_with,
 )
-from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError
 
 _log = logging.getLogger("cfk_plugin")
@@ -65,6 +61,8 @@ _LIKELY_ROWS = 400_000  # that the model is asked about for it, at most
 _AT_ONCE = 200_000  # rows in one call of the model
 _MOST_LISTED = 200  # regions whose required combinations stay in memory
 _ROUNDING = 1e-9  # of leads, as in `Model.sure`
+
+_Number = TypeVar("_Number", np.float64, np.int64)
 
 Options = list[Floats]
 """Values of each quasi-identifier, shape (n_values,) each, that are combined with each other."""
@@ -117,9 +115,9 @@ class Catalogue(HostOnly):
     settings : Settings
     regions : Regions
         In the order of their NCP.
-    members : list of arrays, shape (n_members, n_quasi) each
-        Quasi-identifiers of the people of each region's group who have the outcome. Empty if the
-        catalogue was read from a file.
+    members : list of arrays, shape (n_members,) each
+        One row of each person of a region's group who has the outcome, as positions in the training
+        table. Empty if the catalogue was read from a file.
     entries : Entries
     centres : shape (n_centres, n_private); all private values that were offered to regions
     shared : list of SharedValues, one for each private column in the order of ``codes.private``
@@ -130,7 +128,7 @@ class Catalogue(HostOnly):
     model: Model
     settings: Settings
     regions: Regions
-    members: list[Floats]
+    members: list[Ints]
     entries: Entries
     centres: Floats
     shared: list[SharedValues]
@@ -176,11 +174,12 @@ class Catalogue(HostOnly):
             raise PolicyError(_no_group(settings))
         training = _Training(codes, rows, person, eligible, model, settings)
         groups = _groups(training, random)
+        quasi_of_members = [rows[np.ix_(members, codes.quasi)] for members in groups.members]
         shared, centres = _centres(training)
         trials = Trials.of(
             model,
             groups.regions,
-            groups.members,
+            quasi_of_members,
             k=settings.k,
             least_pureness=settings.least_pureness,
             max_ncp=1.0 if settings.max_ncp is None else settings.max_ncp,
@@ -199,7 +198,7 @@ class Catalogue(HostOnly):
             centres,
             shared,
             spans,
-            _sets_of_large_regions(groups, settings, random),
+            _sets_of_large_regions(groups, quasi_of_members, settings, random),
         )
 
     @property
@@ -278,46 +277,24 @@ class Catalogue(HostOnly):
             order = np.argsort(lead, kind="stable")
             self._required[region] = order[lead[order] >= self.model.margin - _ROUNDING]
 
-    # The file of a catalogue
+    # The content of a catalogue's file
 
-    def save(
-        self,
-        path: str | Path,
-        schema: Schema,
-        key: bytes = b"",
-        notes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write a file from which another process gives the same answers.
+    @property
+    def public(self) -> dict[int, Floats]:
+        """The codes of private columns that are shared, by position of the column."""
+        values = [shared.values for shared in self.shared]
+        return dict(zip(self.codes.private.tolist(), values, strict=True))
 
-        It has no row of the training table. The model is asked about all regions first, so that the
-        other process need not do it. The file belongs to the data holder: among the combinations of
-        large regions, at most one in k is a person's.
+    def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return facts and arrays from which `of_content` makes the same catalogue.
 
-        Parameters
-        ----------
-        path : str or Path
-        schema : Schema
-            That of the training table.
-        key : bytes
-            Seals the file. Without a key, changes on purpose are not detected.
-        notes : mapping, optional
-            More values that JSON can contain, for the reader.
+        They contain no row of the training table. The model is asked about all regions first, so
+        that another process need not do it. The content belongs to the data holder: among the
+        combinations of large regions, at most one in k is a person's.
         """
         with_entries = np.unique(self.entries.region)
         self._ask_about([r for r in with_entries.tolist() if r not in self._required])
-        public: dict[int, Floats] = dict(
-            zip(self.codes.private.tolist(), [some.values for some in self.shared], strict=True)
-        )
-        columns = list(enumerate(self.codes.columns))
-        facts = {
-            **catalogue_file.plain_schema(schema),
-            "columns": [
-                catalogue_file.plain_column(column, public.get(j), key) for j, column in columns
-            ],
-            "settings": asdict(self.settings),
-            "margin": self.model.margin,
-            "notes": dict(notes or {}),
-        }
+        facts = {"settings": asdict(self.settings), "margin": self.model.margin}
         corners, region_of_corner = self._all_corners()
         required = [self._required[region] for region in with_entries.tolist()]
         arrays = {
@@ -333,12 +310,9 @@ class Catalogue(HostOnly):
             "required": np.concatenate([np.empty(0, dtype=np.int64), *required]),
             "required.region": np.repeat(with_entries, [len(some) for some in required]),
         }
-        for j, column in columns:
-            if column.is_numeric:
-                arrays[f"column.{j}"] = catalogue_file.numbers_of(column, public.get(j))
         for i, shared in enumerate(self.shared):
             arrays[f"shared.{i}"] = np.append(shared.values, shared.span)
-        CatalogueFile(facts, arrays, key).write(path)
+        return facts, arrays
 
     def _all_corners(self) -> tuple[Floats, Ints]:
         """Return combinations whose hulls are the regions, and the region of each."""
@@ -352,22 +326,24 @@ class Catalogue(HostOnly):
         return self.model.sure(self.codes.rows_of(first, self.entries.values))
 
     @classmethod
-    def load(cls, file: CatalogueFile, model: Model) -> Catalogue:
-        """Return the catalogue of a file.
+    def of_content(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], model: Model
+    ) -> Catalogue:
+        """Return the catalogue of some `content`.
 
         Parameters
         ----------
-        file : CatalogueFile
+        facts, arrays : mappings
         model : Model
-            It takes ``file.codes`` and has ``file.margin``.
+            It takes the codes of the file; the margin is that of the content.
 
         Raises
         ------
         ModelError
             If the model, or the outcome, is not the one of the saved catalogue.
         """
-        settings = Settings(**file.facts["settings"])
-        arrays = file.arrays
+        settings = Settings(**facts["settings"])
+        model = model.with_margin(facts["margin"])
         codes = model.codes
         rows = codes.rows_of(arrays["corners"], np.full(len(codes.private), MISSING))
         n_entries = len(arrays["entries.region"])
@@ -482,12 +458,12 @@ class _Groups(HostOnly):
 
     Attributes
     ----------
-    members : of each group, quasi-identifiers of people with the outcome, (n_members, n_quasi)
+    members : of each group, one row of each person with the outcome, as positions, (n_members,)
     others : of each group, quasi-identifiers of all other people, (n_others, n_quasi)
     """
 
     regions: Regions
-    members: list[Floats]
+    members: list[Ints]
     others: list[Floats]
 
 
@@ -514,7 +490,7 @@ def _groups(training: _Training, random: np.random.Generator) -> _Groups:
     n_groups = int(rank.max()) + 1
     return _Groups(
         Regions.of_groups(codes, rows[inside], rank[group_inside]),
-        _by_group(quasi[training.eligible], rank[group], n_groups),
+        _by_group(training.eligible, rank[group], n_groups),
         _by_group(quasi[others], rank[joined], n_groups),
     )
 
@@ -577,8 +553,8 @@ def _rank(regions: Regions) -> Ints:
     return np.array([place[key] for key in keys])
 
 
-def _by_group(rows: Floats, group: Ints, n_groups: int) -> list[Floats]:
-    """Return the rows of each group."""
+def _by_group(rows: NDArray[_Number], group: Ints, n_groups: int) -> list[NDArray[_Number]]:
+    """Return the rows, or their positions, of each group."""
     order = np.argsort(group, kind="stable")
     start = np.searchsorted(group[order], np.arange(1, n_groups))
     return np.split(rows[order], start)
@@ -637,7 +613,10 @@ def _log_groups_without(groups: _Groups, entries: Entries) -> None:
 
 
 def _sets_of_large_regions(
-    groups: _Groups, settings: Settings, random: np.random.Generator
+    groups: _Groups,
+    quasi_of_members: Sequence[Floats],
+    settings: Settings,
+    random: np.random.Generator,
 ) -> dict[int, list[Options]]:
     """Return sets of combinations at which answers of large regions are checked.
 
@@ -649,7 +628,7 @@ def _sets_of_large_regions(
     for region in range(len(groups.regions)):
         if groups.regions.size(region) <= settings.most_combinations:
             continue
-        members = groups.members[region]
+        members = quasi_of_members[region]
         others = random.permutation(groups.others[region])[: len(members)]
         people = np.unique(np.concatenate([members, others]), axis=0)
         options = _hidden(people, settings)

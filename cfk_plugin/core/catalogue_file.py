@@ -60,12 +60,10 @@ class CatalogueFile(HostOnly):
 
     Examples
     --------
-    A process without the training table reads the file, makes a model that takes the file's codes,
-    and has the catalogue::
+    A process without the training table reads the file, and makes a model that takes its codes::
 
         file = CatalogueFile.read("loans.cfk", key)
-        model = Model(file.codes, ..., margin=file.margin)
-        catalogue = Catalogue.load(file, model)
+        model = Model(file.codes, ...)
     """
 
     facts: Mapping[str, Any]
@@ -89,15 +87,37 @@ class CatalogueFile(HostOnly):
             )
         )
 
-    @property
-    def margin(self) -> float:
-        """The margin with which the entries have the outcome."""
-        return float(self.facts["margin"])
+    @classmethod
+    def of_table(
+        cls, schema: Schema, codes: Codes, public: Mapping[int, Floats], key: bytes = b""
+    ) -> CatalogueFile:
+        """Return a file with the schema and the columns of a training table.
 
-    @property
-    def notes(self) -> dict[str, Any]:
-        """What the caller of `Catalogue.save` wrote into the file."""
-        return dict(self.facts["notes"])
+        Parameters
+        ----------
+        schema : Schema
+        codes : Codes
+        public : mapping of private column to codes, shape (n_public,)
+            The only values of private columns that may be in the file.
+        key : bytes
+        """
+        columns = list(enumerate(codes.columns))
+        facts = {
+            **plain_schema(schema),
+            "columns": [plain_column(column, public.get(j), key) for j, column in columns],
+        }
+        arrays = {
+            f"column.{j}": numbers_of(column, public.get(j))
+            for j, column in columns
+            if column.is_numeric
+        }
+        return cls(facts, arrays, key)
+
+    def with_content(
+        self, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> CatalogueFile:
+        """Return the file with more facts and arrays."""
+        return CatalogueFile({**self.facts, **facts}, {**self.arrays, **arrays}, self.key)
 
     def write(self, path: str | Path) -> None:
         """Write the file, as a whole or not at all; only its owner may read it.

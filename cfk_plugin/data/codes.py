@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,17 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 Kind = Literal["number", "date", "ordinal", "nominal", "hierarchy"]
+
+FaultReason = Literal["invalid_value", "missing_value", "unknown_category", "outside_domain"]
+"""Why a row cannot be answered; an earlier reason is stated rather than a later one."""
+
+
+class Fault(NamedTuple):
+    """Why a row cannot be answered, and the columns at fault."""
+
+    reason: FaultReason
+    columns: tuple[str, ...]
+
 
 MISSING = -1e30
 """The code of a missing number or level: below every other code."""
@@ -155,7 +166,7 @@ class Column(HostOnly):
         """Return the code of each value, shape (n_rows,); NaN if a value has none."""
         if self.is_numeric:
             return self._encode_numbers(series)
-        positions, distinct = pd.factorize(series)
+        positions, distinct = _factorized(series)
         codes = [self._code_of_text.get(to_text(value), np.nan) for value in distinct]
         return np.array([*codes, self._code_of_missing])[positions]
 
@@ -189,6 +200,29 @@ class Column(HostOnly):
         scale = max(width, abs(float(self.values[-1])) * 1e-3, _LEAST_TOLERANCE)
         is_same = np.abs(nearest - codes) <= _SAME_NUMBER * scale
         return np.where(is_same, nearest, codes)
+
+    def faults(self, series: pd.Series, codes: Floats) -> dict[FaultReason, Mask]:
+        """Return which values cannot be answered, shape (n_rows,), by reason.
+
+        `codes` are those of the values.
+        """
+        is_missing = (codes == MISSING) & (not self.has_missing)
+        if self.is_numeric:
+            low, high = self.attribute.bounds or (-np.inf, np.inf)
+            is_outside = ((codes < low) | (codes > high)) & (codes != MISSING)
+            return {
+                "invalid_value": np.isnan(codes),
+                "missing_value": is_missing,
+                "outside_domain": is_outside,
+            }
+        has_no_code = np.isnan(codes)
+        is_scalar = np.array([types.is_scalar(value) for value in series], dtype=bool)
+        is_missing |= has_no_code & series.isna().to_numpy()
+        return {
+            "invalid_value": has_no_code & ~is_scalar,
+            "missing_value": is_missing & is_scalar,
+            "unknown_category": has_no_code & ~is_missing & is_scalar,
+        }
 
     @property
     def _code_of_missing(self) -> float:
@@ -255,6 +289,17 @@ class Column(HostOnly):
             is_float = types.is_float_dtype(self.dtype)
             return int(code) if code.is_integer() and not is_float else code
         return self.values[int(code)]
+
+
+def _factorized(series: pd.Series) -> tuple[Ints, Any]:
+    """Return the place of each value among the distinct ones, -1 for a missing one, and these.
+
+    A cell with a list, or anything else that is not one value, counts as a text.
+    """
+    try:
+        return pd.factorize(series)
+    except TypeError:
+        return pd.factorize(series.map(lambda cell: cell if types.is_scalar(cell) else repr(cell)))
 
 
 def _numbers(series: pd.Series, name: str) -> Floats:
@@ -350,6 +395,23 @@ class Codes(HostOnly):
         for j, column in enumerate(self.columns):
             rows[:, j] = column.encode(frame[column.name])
         return rows
+
+    def faults(self, frame: pd.DataFrame, rows: Floats) -> list[Fault | None]:
+        """Return why each row of a table cannot be answered; None if it can.
+
+        `rows`, shape (n_rows, n_features), is the encoded table.
+        """
+        faults: list[Fault | None] = [None] * len(rows)
+        by_column = [
+            column.faults(frame[column.name], rows[:, j]) for j, column in enumerate(self.columns)
+        ]
+        for reason in reversed(get_args(FaultReason)):
+            nobody = np.zeros(len(rows), dtype=bool)
+            flags = np.column_stack([masks.get(reason, nobody) for masks in by_column])
+            for i in np.flatnonzero(flags.any(axis=1)).tolist():
+                names = tuple(self.names[j] for j in np.flatnonzero(flags[i]).tolist())
+                faults[i] = Fault(reason, names)
+        return faults
 
     def decode(self, rows: Floats) -> pd.DataFrame:
         """Return a matrix as a table in the dtypes of the training table."""

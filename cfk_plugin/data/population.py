@@ -368,6 +368,11 @@ class Population(HostOnly):
         return settings
 
     @property
+    def key(self) -> bytes:
+        """The secret key; empty if there is none."""
+        return self._key
+
+    @property
     def has_key(self) -> bool:
         """Whether a secret key is behind the fingerprint, which is then the same wherever the key
         is.

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.codes import Column
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Region, to_text
+from cfk_plugin.data.region import Interval, Part, Region, to_text
 from cfk_plugin.data.schema import Hierarchy, Schema
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError
@@ -67,57 +67,65 @@ def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]
     dict of quasi-identifier to a number in [0, 1]; lower is better
     """
     losses = {}
-    for name in population.schema.quasi_identifiers:
-        if name not in region:
-            raise InputError(f"the region has no part for {name}")
-        part, domain = region[name], population.domains[name]
-        if isinstance(part, Interval) != domain.is_interval:
-            raise InputError(
-                f"the region's part for {name!r} does not fit a {domain.attribute.kind} attribute"
-            )
-        if isinstance(part, Interval):
-            losses[name] = _range_loss(part, domain)
-        elif len(part) == 1:
-            losses[name] = 0.0
-        elif domain.attribute.hierarchy is not None:
-            losses[name] = _hierarchy_loss(part, domain, domain.attribute.hierarchy)
-        else:
-            losses[name] = min(len(part) / max(domain.size, 1), 1.0)
+    for column in population.row_codes.columns:
+        if not column.is_quasi_identifier:
+            continue
+        if column.name not in region:
+            raise InputError(f"the region has no part for {column.name}")
+        losses[column.name] = loss_of(region[column.name], column)
     return losses
 
 
-def _range_loss(part: Interval, domain: Domain) -> float:
-    # missing alone is one value; with others it costs everything
-    if part.low is None or part.missing:
-        return float(part.low is not None)
-    name, values = domain.attribute.name, domain.values
-    if domain.attribute.kind == "ordinal":
-        levels = values.tolist()
+def loss_of(part: Part, column: Column) -> float:
+    """Return the unweighted penalty of one part of a region; see `ncp_by_attribute`."""
+    if isinstance(part, Interval) != column.is_line:
+        raise InputError(
+            f"the region's part for {column.name!r} does not fit a {column.attribute.kind}"
+            " attribute"
+        )
+    if isinstance(part, Interval):
+        return _range_loss(part, column)
+    if len(part) == 1:
+        return 0.0
+    if column.attribute.hierarchy is not None:
+        return _hierarchy_loss(part, column, column.attribute.hierarchy)
+    return min(len(part) / max(len(column.values), 1), 1.0)
+
+
+def _range_loss(part: Interval, column: Column) -> float:
+    """Return the loss of a range; missing values are one value, and with others cost everything."""
+    if part.low is None:
+        return 0.0
+    if part.missing:
+        return 1.0
+    if column.kind == "ordinal":
+        levels = [to_text(level) for level in column.values.tolist()]
         if not {to_text(part.low), to_text(part.high)} <= set(levels):
-            raise InputError(f"the region's range for {name!r} ends at an undeclared level")
-        low, high = float(levels.index(to_text(part.low))), float(levels.index(to_text(part.high)))
-        whole = len(levels) - 1.0
+            raise InputError(f"the region's range for {column.name!r} ends at an undeclared level")
+        low = float(levels.index(to_text(part.low)))
+        high = float(levels.index(to_text(part.high)))
     else:
-        low, high = to_number(part.low), to_number(part.high)
-        whole = float(values[-1] - values[0]) if len(values) else 0.0
+        low = to_number(part.low)
+        high = to_number(part.high)
         if not (isfinite(low) and isfinite(high)):
-            raise InputError(f"the region's range for {name!r} does not end at a number")
+            raise InputError(f"the region's range for {column.name!r} does not end at a number")
     if high < low:
-        raise InputError(f"the region's range for {name!r} ends before it starts")
-    return min((high - low) / whole, 1.0) if whole > 0 else 0.0
+        raise InputError(f"the region's range for {column.name!r} ends before it starts")
+    if len(column.places) < 2:
+        return 0.0
+    return min((high - low) / column.span, 1.0)
 
 
-def _hierarchy_loss(part: frozenset[Any], domain: Domain, hierarchy: Hierarchy) -> float:
+def _hierarchy_loss(part: frozenset[Any], column: Column, hierarchy: Hierarchy) -> float:
     if None in part:
         return 1.0
     values = [to_text(v) for v in part]
     if not set(values) <= set(hierarchy.leaves):
         raise InputError(
-            f"the region's set for {domain.attribute.name!r} has values that its hierarchy does not"
-            " list"
+            f"the region's set for {column.name!r} has values that its hierarchy does not list"
         )
     node = hierarchy.cover(values)
-    return float(hierarchy.high[node] - hierarchy.low[node] + 1) / domain.size
+    return float(hierarchy.high[node] - hierarchy.low[node] + 1) / len(column.values)
 
 
 def discernibility(
