@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from cfk_plugin.data.outcome import Outcome
-from cfk_plugin.data.region import Interval, Part, is_missing, part_contains, to_text
+from cfk_plugin.data.region import Interval, Part, is_missing, part_contains, part_of, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.data.wording import MOST_NAMED, Wording, has_values, is_number
 
@@ -79,6 +79,11 @@ class Answer:
         Columns that are known to have the person's own value.
     pureness : float
         Share of the combinations in `parts` for which the answer is true; 1 for a single point.
+    advised : mapping of column to value
+        The point of `parts`, or next to it, at which the answer is true: values of the columns that
+        have a range or a set. Empty if there is no such point.
+    least : mapping of column to value
+        Values that would be enough for the model, but without a margin.
     nobody_chooses : frozenset of str
         Columns that say who a person is, such as age: the lead names them apart, and does not count
         them.
@@ -91,15 +96,31 @@ class Answer:
     nodes: Mapping[str, str]
     unchanged: Sequence[str] = ()
     pureness: float = 1.0
+    advised: Mapping[str, Any] = field(default_factory=dict)
+    least: Mapping[str, Any] = field(default_factory=dict)
     nobody_chooses: frozenset[str] = frozenset()
     never_advised: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
 
+    def at_point(self) -> Answer:
+        """Return the answer that asks for the advised values; the same one if there are none."""
+        if not self.advised:
+            return self
+        advised = {column: part_of(value) for column, value in self.advised.items()}
+        nodes = {column: node for column, node in self.nodes.items() if column not in advised}
+        return replace(self, parts={**self.parts, **advised}, nodes=nodes, pureness=1.0)
+
     def described(self, column: str, wording: Wording) -> str:
-        """Return in words what the answer asks of a column: without values never advised."""
+        """Return in words what the answer asks of a column: without values never advised.
+
+        An advised value that these words do not include is the person's own.
+        """
         part = self.parts[column]
         advised = advised_part(part, self.never_advised.get(column, frozenset()))
         node = self.nodes.get(column) if advised == part else None
-        return wording.described(column, advised, node)
+        words = wording.described(column, advised, node)
+        if column in self.advised and not part_contains(advised, self.advised[column]):
+            return wording.language.frame("values", "or_own", words)
+        return words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +181,7 @@ def changes_of(
         The person's own values.
     wording : Wording
     """
+    answer = answer.at_point()
     changes = []
     for column, part in answer.parts.items():
         own_value = person[column]
@@ -171,6 +193,9 @@ def changes_of(
         else:
             own_words = wording.current_value(column, own_value, part)
             text = _instead(column, new_words, own_words, wording)
+        if column in answer.least:
+            least = wording.current_value(column, answer.least[column], part)
+            text = wording.language.frame("changes", "enough_today", change=text, least=least)
         can_be_chosen = column not in answer.nobody_chooses
         changes.append(WordedChange(column, text, _size(part, own_value), can_be_chosen))
     return sorted(changes, key=lambda change: (-change.size, change.column))
@@ -209,7 +234,7 @@ def message(
     if situation:
         name = "situation" if choices else "only_situation"
         sentences.append(_sentence(wording, name, outcome, changes=language.join(situation)))
-    return Message(" ".join(sentences), tuple(changes), _notes(answer, wording))
+    return Message(" ".join(sentences), tuple(changes), _notes(answer.at_point(), wording))
 
 
 def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> str:

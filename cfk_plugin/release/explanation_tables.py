@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from cfk_plugin.data.display import marked
-from cfk_plugin.data.region import part_contains, part_of, part_to_text
+from cfk_plugin.data.region import part_of, part_to_text
 from cfk_plugin.hookspecs import NativeStatus
 from cfk_plugin.release.results import (
     Explanation,
@@ -103,12 +103,11 @@ def notebook_row(
     row: list[object] = [explanation.query]
     row += [f"{getattr(certificate, name):.3g}" for name in figures]
     own_values = {} if query is None else query
+    changes = explanation.changes(own_values)
     cells = explanation.cells()
-    parts = explanation.parts()
     for name in columns:
         cell = cells.get(name, "")
-        is_known = name in own_values and name in parts
-        if is_known and not part_contains(parts[name], own_values[name]):
+        if name in changes:
             row.append(marked(cell, part_to_text(part_of(own_values[name]))))
         else:
             row.append(cell)

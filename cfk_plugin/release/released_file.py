@@ -165,6 +165,7 @@ def read(
         problems = [
             *_wrong_region(entry["region"], population),
             *_wrong_private(entry, population),
+            *_wrong_advice(entry, population),
         ]
         findings += [Finding(place, problem) for problem in problems]
         if not problems:
@@ -176,13 +177,14 @@ def answers_in_file(released_regions: Sequence[Released]) -> list[ReleasedAnswer
     """Return what the released regions of a file tell people to do."""
     answers = []
     for released_region in released_regions:
+        entry = released_region.entry
         answers.append(
             ReleasedAnswer(
                 position=released_region.position,
-                query=released_region.entry["query"],
+                query=entry["query"],
                 region=released_region.region.parts,
-                values=released_region.entry["released"],
-                outcome=Outcome.of(released_region.entry["outcome"]),
+                values={**entry["released"], **entry.get("advised", {})},
+                outcome=Outcome.of(entry["outcome"]),
             )
         )
     return answers
@@ -296,8 +298,22 @@ def _wrong_private(entry: Mapping[str, Any], population: Population) -> Iterator
         yield f"says nothing of {', '.join(unmentioned)}"
 
 
+def _wrong_advice(entry: Mapping[str, Any], population: Population) -> Iterator[str]:
+    """Yield what is wrong with the advised values, and with those without the margin."""
+    quasi = population.schema.quasi_identifiers
+    advised = entry.get("advised", {})
+    if advised and set(advised) != set(quasi):
+        yield f"its advice is not about the quasi-identifiers {', '.join(quasi)}"
+    for values in (advised, entry.get("least", {})):
+        for name in values:
+            if name not in population.domains:
+                yield "advises a column that is not in the schema"
+            elif not _is_possible(values[name], population.domains[name]):
+                yield f"advises {name} otherwise than as a value in its domain"
+
+
 def _is_possible(value: Any, domain: Domain) -> bool:
-    """Return True if a private value is possible for its attribute."""
+    """Return True if a value is possible for its attribute."""
     if value is None:
         return domain.has_missing
     if domain.attribute.kind != "numeric":

@@ -104,14 +104,16 @@ class _ReleasedExplanation:
         """Return everything that may be disclosed, as JSON-ready values."""
 
     def changes(self, factual: Mapping[str, Any]) -> set[str]:
-        """Return the features that a person has to change: their part does not contain the value.
+        """Return the features that a person has to change.
+
+        The value of the person is not the advised one, or not in the part if there is none.
 
         Parameters
         ----------
         factual : mapping
             The person's value of some features, in the types of the training table.
         """
-        parts = self.parts()
+        parts = self.answer().at_point().parts
         return {
             name
             for name, value in factual.items()
@@ -312,6 +314,9 @@ class PrototypeCounterfactual(_ReleasedExplanation):
 class GeneralizedCounterfactual(_ReleasedExplanation):
     """A released explanation: a region of the quasi-identifiers, and private values.
 
+    An answer from a catalogue is true at one point: the advised quasi-identifiers and the private
+    values. The point is in the region, or has the query's own value where it is outside.
+
     Attributes
     ----------
     query : int
@@ -329,6 +334,12 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
     presentation : Presentation
         Helps to show the explanation but is no part of it: the wording, and regions to draw it
         among.
+    advised : mapping
+        Quasi-identifier to its value at the point. Empty for a published entry and under the lookup
+        guarantee, whose explanations have no point.
+    least : mapping
+        Feature to the value from which on the model would accept the point without the margin, all
+        else as advised. Features for which this is the advised value are left out.
     """
 
     query: int
@@ -338,6 +349,8 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
     recount: RegionRecount = field(repr=False)
     titles: Mapping[str, str]
     outcome: Outcome
+    advised: Mapping[str, Any]
+    least: Mapping[str, Any]
 
     _figures = CERTIFICATE_FIGURES
     _texts = ("region", "released")
@@ -353,6 +366,8 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         titles: Mapping[str, str] | None = None,
         outcome: Outcome = _UNNAMED_OUTCOME,
         presentation: Presentation = _PLAIN_PRESENTATION,
+        advised: Mapping[str, Any] = MappingProxyType({}),
+        least: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         if titles is None:
             titles = {}
@@ -365,6 +380,8 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
             titles=titles,
             outcome=outcome,
             presentation=presentation,
+            advised={name: natural(value) for name, value in advised.items()},
+            least={name: natural(value) for name, value in least.items()},
         )
 
     def with_query(self, query: int) -> GeneralizedCounterfactual:
@@ -390,6 +407,8 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
             nodes=self.titles,
             unchanged=self.recount.unchanged,
             pureness=self.certificate.pureness,
+            advised=self.advised,
+            least=self.least,
             nobody_chooses=self.presentation.nobody_chooses,
             never_advised=self.presentation.never_advised,
         )
@@ -403,6 +422,10 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
             "region": self.region.to_dict(),
             "released": {name: json_value(value) for name, value in self.released.items()},
         }
+        if self.advised:
+            content["advised"] = {name: json_value(value) for name, value in self.advised.items()}
+        if self.least:
+            content["least"] = {name: json_value(value) for name, value in self.least.items()}
         if self.recount.unchanged:
             content["unchanged"] = list(self.recount.unchanged)
         content["certificate"] = self.certificate.to_dict()

@@ -69,7 +69,7 @@ class ReleasedAnswer(HostOnly):
     position: int  # among all entries
     query: int
     region: Mapping[str, Part]  # empty for a prototype
-    values: Mapping[str, Any]  # of private features, or of all features of a prototype
+    values: Mapping[str, Any]  # of private features, or of all features of a prototype or point
     outcome: Outcome
 
 
@@ -160,8 +160,8 @@ def rows_asked_for(
 ) -> pd.DataFrame:
     """Return the row that each answer asks its person to become, one per answer.
 
-    It is the permitted point of the region that is nearest to the query, with the private values
-    that were released.
+    It has the advised values and the private ones that were released. Where no values are advised,
+    it has those of the permitted point of the region that is nearest to the query.
 
     Parameters
     ----------
@@ -179,10 +179,10 @@ def rows_asked_for(
         values = list(factuals.values[j])
         in_part: dict[int, Part] = {}  # the part of a region, by position of the answer
         for i, answer in enumerate(answers):
-            if name in answer.region:
-                in_part[i] = answer.region[name]
-            else:
+            if name in answer.values:
                 values[i] = answer.values[name]
+            else:
+                in_part[i] = answer.region[name]
         positions = np.array([*in_part], dtype=np.int64)
         nearest = _nearest(name, domain, [*in_part.values()], constraints.take(positions))
         for i, value in zip(in_part, nearest, strict=True):

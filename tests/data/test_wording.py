@@ -255,6 +255,60 @@ def test_a_note_says_for_how_much_of_the_region_it_is_true() -> None:
     )
 
 
+ADVISED: dict[str, Any] = {
+    "parts": {
+        "age": Interval(36, 50),
+        "city": frozenset({"Ghent", "Antwerp"}),
+        "amount": Interval(900, 900),
+    },
+    "advised": {"age": 38, "city": "Namur"},
+    "nodes": {"city": "Flanders"},
+    "pureness": 0.8,
+}
+BORROWER = {"age": 27, "city": "Namur", "amount": 1000}
+
+
+def test_a_sentence_names_the_advised_value() -> None:
+    """A column that keeps its value is left out, and there is no note on combinations."""
+    assert said(person=BORROWER, **ADVISED) == (
+        "Your loan would be approved if one thing were different: a loan amount of €900 instead of"
+        " €1,000. This also needs something that nobody can choose: an age of 38 years instead of"
+        " 27."
+    )
+
+
+def test_another_advised_value_is_a_change_inside_the_region() -> None:
+    person = BORROWER | {"age": 38, "city": "Ghent", "amount": 900}
+    assert said(person=person, **ADVISED) == (
+        "Your loan would be approved if one thing were different: city “Namur” instead of “Ghent”."
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", ": an age of 36 to 50 years; city “Flanders”, or your own; and amount 900. "),
+        ("de", ": ein Alter von 36 bis 50 Jahren; city „Flanders“ oder Ihr eigener Wert; und "),
+    ],
+)
+def test_a_region_without_the_point_adds_your_own(language: str, text: str) -> None:
+    assert text in said(person=None, wording=Wording(language=language), **ADVISED)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "an age of 38 years instead of 27, though 36 would be enough today"),
+        ("de", "ein Alter von 38 Jahren (bisher 27), heute ausreichend: 36"),
+    ],
+)
+def test_a_change_names_what_is_enough_today(language: str, text: str) -> None:
+    answer = Answer(outcome=Outcome("good"), least={"age": 36, "amount": 950}, **ADVISED)
+    person = BORROWER | {"amount": 900}
+    (only,) = changes_of(answer, person, Wording(language=language))
+    assert only.text == text
+
+
 def test_a_hierarchy_node_stands_for_its_values() -> None:
     parts: dict[str, Part] = {"city": frozenset({"Ghent", "Antwerp"})}
     text = said(parts, {"city": "Namur"}, nodes={"city": "Flanders"})

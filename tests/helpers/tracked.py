@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -21,7 +23,13 @@ from cfk_plugin.release.results import (
 COLUMNS = ["age", "city", "salary"]
 
 
-def released(query: int = 0, **figures: Any) -> GeneralizedCounterfactual:
+def released(
+    query: int = 0,
+    *,
+    advised: Mapping[str, Any] = MappingProxyType({}),
+    least: Mapping[str, Any] = MappingProxyType({}),
+    **figures: Any,
+) -> GeneralizedCounterfactual:
     """Return an explanation; `figures` are of its certificate or of its recount."""
     counts: dict[str, Any] = {
         "k": 5,
@@ -51,7 +59,13 @@ def released(query: int = 0, **figures: Any) -> GeneralizedCounterfactual:
     counts |= {name: value for name, value in figures.items() if name == "k" or name not in names}
     region = Region({"age": Interval(24, 27), "city": frozenset({"Antwerp", "Ghent"})})
     return GeneralizedCounterfactual(
-        query, region, {"salary": 60}, Certificate(**public), RegionRecount(**counts)
+        query,
+        region,
+        {"salary": 60},
+        Certificate(**public),
+        RegionRecount(**counts),
+        advised=advised,
+        least=least,
     )
 
 

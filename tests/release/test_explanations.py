@@ -60,13 +60,47 @@ def test_kinds_are_not_mixed(entries: Any, under: Any) -> None:
         Explanations(entries, policy=under, columns=COLUMNS)
 
 
-@pytest.mark.parametrize("explanation", [released(0), prototype()], ids=["region", "prototype"])
+ADVISED = released(advised={"age": np.int64(26), "city": "Namur"}, least={"age": 25, "salary": 55})
+PERSON = {"age": 24, "city": "Namur", "salary": 60}
+
+
+@pytest.mark.parametrize(
+    "explanation", [released(0), ADVISED, prototype()], ids=["region", "point", "prototype"]
+)
 @pytest.mark.parametrize("copied_by", [copy.copy, copy.deepcopy])
 def test_a_copy_says_the_same(explanation: Any, copied_by: Any) -> None:
     copied = copied_by(explanation)
     assert copied == explanation
     assert copied.text() == explanation.text()
     assert copied.to_dict() == explanation.to_dict()
+
+
+def test_changes_are_differences_from_the_point() -> None:
+    """Without a point, they are values outside of the region."""
+    assert ADVISED.changes(PERSON) == {"age"}
+    assert released().changes(PERSON) == {"city"}
+
+
+def test_json_has_the_point_if_there_is_one() -> None:
+    content = ADVISED.to_dict()
+    assert content["advised"] == {"age": 26, "city": "Namur"}
+    assert content["least"] == {"age": 25, "salary": 55}
+    assert not {"advised", "least"} & set(released().to_dict())
+
+
+def test_another_query_keeps_the_point() -> None:
+    renumbered = ADVISED.with_query(3)
+    assert (renumbered.advised, renumbered.least) == (ADVISED.advised, ADVISED.least)
+
+
+def test_a_run_logs_only_the_region_of_a_point() -> None:
+    assert ADVISED.row_to_log(COLUMNS, ()) == released().row_to_log(COLUMNS, ())
+
+
+def test_a_notebook_marks_differences_from_the_point() -> None:
+    html = explanations(ADVISED).compare(pd.DataFrame([PERSON]))._repr_html_()
+    assert html.count("<s>") == 1
+    assert "<s>24</s>" in html
 
 
 def test_an_unpickled_prototype_says_the_same() -> None:

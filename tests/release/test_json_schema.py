@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
+import tracked
 from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.policy import (
     GuaranteeName,
@@ -100,6 +101,13 @@ def test_real_output_is_valid() -> None:
         for entry in entries["wide regions"]
         for part in entry["region"].values()
     )
+
+
+def test_advised_values_are_valid() -> None:
+    entry = tracked.released(advised={"age": 26, "city": None}, least={"age": 25})
+    content = json.loads(tracked.explanations(entry).to_json())
+    content["explanations"][0]["certificate"]["population"] = "0" * 16
+    VALIDATOR.validate(content)
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,24 @@ def test_answers_are_counted_as_by_hand(limit: float, code: int) -> None:
     assert "that --queries are those that were answered, in this order" in found["not_checked"]
 
 
+@pytest.mark.usefixtures("folder")
+def test_an_advised_point_is_asked_about_as_it_is(folder: Path) -> None:
+    """The point may be outside of the region, and even where the region has no permitted value."""
+    content = json.loads((folder / "answers.json").read_text("utf-8"))
+    points = {}
+    for position, entry in enumerate(content["explanations"]):
+        if entry["status"] == "released":
+            query = REFUSED.iloc[entry["query"]]
+            entry["advised"] = {"age": int(query["age"]), "zip": "C", "school": "low"}
+            points[position] = entry["advised"] | entry["released"]
+    (folder / "points.json").write_text(json.dumps(content), encoding="utf-8")
+    has_outcome = OLD.predict(pd.DataFrame([*points.values()])) == "yes"
+    broken = [position for position, holds in zip(points, has_outcome, strict=True) if not holds]
+    still_true = counted("points.json", 95, "--queries queries.csv", 1)["still_true"]
+    assert still_true["broken"] == broken
+    assert 0 < len(broken) < len(points) == still_true["answers"]
+
+
 def share_by_hand(entry: Any, model: Bank) -> float:
     values = [
         [value for value in sorted(set(TABLE[name])) if value in entry.region[name]]

@@ -185,6 +185,7 @@ def entry(content: dict[str, Any], i: int = 0) -> dict[str, Any]:
     return found
 
 
+POINT = {"age": 30, "sex": 1, "zip": "2018", "school": "low"}
 PURENESS = ("pureness", "pureness_low", "pureness_high")
 FORGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a note": (
@@ -216,6 +217,18 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "its region of age is none of a numeric attribute",
     ),
     "a name as a category": (lambda c: entry(c)["released"].update(job=CANARY), "releases job"),
+    "a name as advice": (
+        lambda c: entry(c).update(advised=POINT | {"age": CANARY}),
+        "advises age otherwise than as a value in its domain",
+    ),
+    "a name as the least value": (
+        lambda c: entry(c).update(advised=POINT, least={"job": CANARY}),
+        "advises job otherwise than as a value in its domain",
+    ),
+    "advice about a private attribute": (
+        lambda c: entry(c).update(advised=POINT | {"job": "a"}),
+        "its advice is not about the quasi-identifiers",
+    ),
     "a policy with another k": (lambda c: c["policy"].update(k=2), "policy_hash is not"),
     "fewer people than k": (
         lambda c: entry(c)["region"].update(age={"kind": "interval", "low": 18, "high": 18}),
