@@ -66,10 +66,8 @@ slow: $(READY) $(AXE)
 bench: $(READY)
 	@$(BIN)/python -m pytest --benchmark-only -p no:randomly -p no:xdist -rN
 
-# One process and a fixed order. Kernels are compiled before, as
-# the compiler is slow while it is traced.
+# One process and a fixed order.
 coverage: $(READY) $(AXE)
-	@$(BIN)/cfk warm-up
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -m "not slow" -p no:xdist -p no:randomly --hypothesis-seed=0 --benchmark-skip
 	@$(BIN)/coverage combine --quiet
@@ -100,13 +98,13 @@ dist: $(READY)
 	@$(BIN)/check-wheel-contents dist/*.whl
 	@$(UV) venv --quiet --clear --python $(PYTHON) $(VENV)/empty
 	@$(UV) pip install --quiet --python $(EMPTY)/python dist/*.whl
-	@cd dist && ../$(EMPTY)/cfk plugins && ../$(EMPTY)/cfk warm-up
+	@cd dist && ../$(EMPTY)/cfk plugins && ../$(EMPTY)/cfk --help >/dev/null
 
 # The core tests elsewhere: with the lowest version of each dependency, and on other Pythons with the newest ones. The
 # lowest MLflow does not run on SQLAlchemy 2.1, which it permits.
 CORE := $(addprefix tests/,data/test_schema.py data/test_population.py metrics/test_regions.py release/test_guarantees.py \
-	release/test_count.py release/test_explanations.py release/test_models.py release/test_other_tables.py \
-	protection/test_entries.py cli/test_cli.py)
+	release/test_certify.py release/test_explanations.py release/test_models.py release/test_other_tables.py \
+	protection/test_catalogue.py protection/test_answers.py protection/test_lookup.py cli/test_cli.py)
 OTHERS ?= lowest 3.12 3.13
 core: $(READY)
 	@for other in $(OTHERS); do \

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cfk_plugin.dp.budget import BudgetAccountant as BudgetAccountant
     from cfk_plugin.hookspecs import hookimpl as hookimpl
     from cfk_plugin.release.anonymizer import KAnonymizer as KAnonymizer
+    from cfk_plugin.release.catalogue import Catalogue as Catalogue
     from cfk_plugin.release.explainer import ProtectedExplainer as ProtectedExplainer
     from cfk_plugin.release.explanations import Explanations as Explanations
     from cfk_plugin.release.results import Certificate as Certificate
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 _HOME = {
     "BudgetAccountant": "dp.budget",
     "Attribute": "data.schema",
+    "Catalogue": "release.catalogue",
     "Certificate": "release.results",
     "DPPrototypes": "dp",
     "Explanations": "release.explanations",

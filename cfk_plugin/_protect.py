@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.encoded_table import whole_number
-from cfk_plugin.data.margin import checked_later
-from cfk_plugin.data.model import thresholded
-from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
+from cfk_plugin.data.model import checked_later, thresholded
+from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.promises import promise_of
-from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.tables import whole_number
 from cfk_plugin.errors import InputError, PolicyError, require
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.protection.compiled import KERNELS
-from cfk_plugin.protection.lookup.exact import ExactProtector
 from cfk_plugin.records.journal import JOURNAL
 from cfk_plugin.records.logger import logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.detection import distinct_rows
 from cfk_plugin.release.explainer import ProtectedExplainer
 from cfk_plugin.release.sampling import sample_of
 
@@ -69,8 +62,7 @@ def protect(
     policy : PrivacyPolicy, optional
         Default: ``PrivacyPolicy()``, k = 10.
     k : int, optional
-        Least number of people behind an explanation: short for ``policy=PrivacyPolicy(k=k)`` or,
-        of a sealed catalogue, for its own policy with this k.
+        Least number of people behind an explanation: short for ``policy=PrivacyPolicy(k=k)``.
     desired : label, set of labels, (low, high), "opposite" or callable
         The outcome that counterfactuals reach; by default any other than the query's own. See
         `KAnonymizer.fit`.
@@ -145,7 +137,7 @@ def protect(
         anonymizer = method.unfitted()
     else:
         anonymizer = KAnonymizer(
-            policy=_policy_of(policy, k, population),
+            policy=_policy_of(policy, k),
             method=cast("str | Protector", method),  # prototypes have answered above
             plugins=plugins,
         )
@@ -186,15 +178,13 @@ def _refuse_what_is_not_used(is_given: Mapping[str, bool], reason: str) -> None:
         raise PolicyError(f"leave out {', '.join(names)}: {reason}")
 
 
-def _policy_of(
-    policy: PrivacyPolicy | None, k: int | None, population: Population
-) -> PrivacyPolicy | None:
+def _policy_of(policy: PrivacyPolicy | None, k: int | None) -> PrivacyPolicy | None:
     """Return the policy that `policy` or `k` names; None if neither does."""
     if k is None:
         return policy
     if policy is not None:
         raise PolicyError("policy and k both say how many people; write k into the policy alone")
-    return replace(population.policy or PrivacyPolicy(), k=k)
+    return PrivacyPolicy(k=k)
 
 
 def no_explainer(queries: pd.DataFrame) -> pd.DataFrame:
@@ -216,50 +206,7 @@ def _is_asked(explainer: object, source: CounterfactualSource, anonymizer: KAnon
                 ' PrivacyPolicy(guarantee="catalogue")'
             )
         return True
-    knows_groups = anonymizer.guarantee_.knows_group_of_counterfactuals
-    return explainer is not None and knows_groups and depends_on_rows(source) == "no"
-
-
-def warm_up() -> frozenset[Path | None]:
-    """Compile what protection needs, for every later process of this machine; `cfk warm-up` does
-    the same.
-
-    Otherwise the first process that protects spends some seconds on it. Returns the folders that
-    hold the compiled code; None is among them if some of it could not be kept because no folder is
-    writable.
-    """
-    from cfk_plugin.dp import DPPrototypes, infer_domains
-
-    random = np.random.default_rng(0)
-    table = pd.DataFrame(
-        random.integers(0, (30, 4, 9, 60), (90, 4)), columns=["age", "place", "pay", "person"]
-    )
-    schema = Schema.from_frame(
-        table, quasi_identifiers=["age", "place"], nominal=["place"], subject="person"
-    )
-    population = Population.from_frame(table, schema)
-    settings: list[tuple[GuaranteeName, str | Protector]]
-    settings = [
-        ("catalogue", "auto"),
-        ("lookup", "exact"),
-        ("lookup", ExactProtector(node_limit=1)),
-    ]
-    with warnings.catch_warnings(action="ignore"):
-        for guarantee, method in settings:
-            anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee), method=method)
-            anonymizer.fit(
-                population, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True
-            )
-            anonymizer.transform(table[table["pay"] > 4].head(5))
-    rows, _ = distinct_rows(population)  # transform() compares all rows where there are so few
-    rows.search(rows.take(np.arange(3)))
-    with warnings.catch_warnings(action="ignore"):
-        drawn = DPPrototypes(rows=90, model_access="public", seed=0)  # which guarantees nothing
-        public = Population.from_frame(table, infer_domains(table, schema))
-        drawn.fit(public, model=lambda rows: (rows["pay"] > 4).to_numpy(), desired=True).generate(
-            table.head(9)
-        )
-    return frozenset(kernel._cache.folder for kernel in KERNELS if kernel.signatures)
+    return explainer is not None and depends_on_rows(source) == "no"
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:

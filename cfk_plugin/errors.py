@@ -73,7 +73,7 @@ class BudgetError(CFKError, ValueError):
 
 
 class BundleError(CFKError, ValueError):
-    """A sealed bundle cannot be written, or is not what it was when it was sealed."""
+    """The file of a catalogue is missing, was changed, or needs another key."""
 
 
 class MissingDependencyError(CFKError, ImportError):

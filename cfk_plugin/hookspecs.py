@@ -22,7 +22,6 @@ from cfk_plugin.adapting import AnswerRequest, CounterfactualBatch
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
-from cfk_plugin.data.training_labels import CombinationOutcomes
 from cfk_plugin.errors import AdapterError
 
 NativeStatus = Literal["native", "near-native", "native-qi", "synthetic"]
@@ -141,22 +140,32 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ProtectionRequest:
-    """Counterfactuals to protect in one go. Host side only."""
+    """Counterfactuals to protect in one go. Host side only.
+
+    Attributes
+    ----------
+    population : Population
+    policy : PrivacyPolicy
+    rows : shape (n, n_features)
+        The counterfactuals, in the codes of ``population.row_codes``.
+    has_outcome : callable
+        From positions of counterfactuals, shape (m,), and encoded rows, shape (m, n_features), to
+        whether the rows have the outcome that the counterfactuals reach, shape (m,). The model is
+        asked about each row once.
+    seed : int
+        For protectors that draw random numbers.
+    progress : callable, optional
+    """
 
     population: Population
     policy: PrivacyPolicy
-    # shape (n, n_quasi_identifiers); -1: a number that the population does not have
-    codes: NDArray[np.int32]
-    numbers: NDArray[np.float64]  # the same as numbers (dates in seconds); NaN for categories
-    # whether a combination has the desired outcome; the model is asked once per combination
-    combination_outcomes: CombinationOutcomes
-    seed: int = 0  # for protectors that draw random numbers
+    rows: NDArray[np.float64]
+    has_outcome: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.bool_]]
+    seed: int = 0
     progress: Progress | None = None
-    # of the partition, where the guarantee has one; -1 for none
-    groups: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self.rows)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -8,7 +8,6 @@ import os
 import shutil
 import sqlite3
 import sys
-import warnings
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,39 +18,10 @@ from hypothesis import HealthCheck, settings
 from local_spark import spark, spark_console  # noqa: F401 - one session for all tests
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")  # The machine may have other work.
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile the kernels once, before workers would do it at the same time and spoil each other's
-    cache.
-    """
-    if hasattr(session.config, "workerinput") or not getattr(
-        session.config.option, "numprocesses", None
-    ):
-        return
-    import numpy as np
-    import pandas as pd
-
-    from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-
-    random = np.random.default_rng(0)
-    train = pd.DataFrame(
-        {"age": random.integers(20, 60, 80), "city": random.choice(list("AB"), 80), "pay": 1}
-    )
-    population = Population.from_frame(
-        train, Schema.from_frame(train, quasi_identifiers=["age", "city"])
-    )
-    for guarantee in ("catalogue", "lookup"):
-        with warnings.catch_warnings(action="ignore"):
-            anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5, guarantee=guarantee))
-            anonymizer.fit(
-                population, model=lambda rows: rows["pay"] + (rows["age"] > 30), desired=2
-            )
-        anonymizer.transform(train.head(3))
 
 
 def pytest_collection_finish() -> None:
@@ -65,23 +35,6 @@ def pytest_collection_finish() -> None:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Search for groups a thirtieth as long, which no guarantee depends on, where their quality is
-    not the matter.
-
-    Around the fixtures of all scopes: what is made once for a module and what a test makes are
-    divided alike.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        if not any(item.get_closest_marker(name) for name in ("full_search", "slow")):
-            patch.setattr(
-                "cfk_plugin.protection.partition.microaggregation._WORK",
-                (300, 0, 1e6),
-            )
-        return (yield)
 
 
 @pytest.fixture(scope="session")

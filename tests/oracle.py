@@ -127,7 +127,7 @@ class World:
     k: int
     lead: Callable[[pd.DataFrame], Any] | None = None
     guarantee: str = "catalogue"
-    least_pureness: float = 0.8
+    least_pureness: float = 0.5
     l: int | None = None  # noqa: E741 - its name in the literature
     t: float | None = None
     sensitive: Sequence[str] = ()
@@ -272,9 +272,9 @@ def people_rules(world: World, content: Content) -> Iterator[str]:
     if n_desired < world.k:
         yield f"{n_desired} people inside have the desired outcome, fewer than {world.k}"
     inside = world.rows[is_inside]
-    is_sure = world.is_sure(
-        world.with_values(inside, content["released"]), outcome, content["certificate"]["margin"]
-    )
+    # An answer needs its margin at the point that it advises, and an entry for everyone.
+    margin = 0.0 if "advised" in content else content["certificate"]["margin"]
+    is_sure = world.is_sure(world.with_values(inside, content["released"]), outcome, margin)
     agrees = np.zeros(len(is_inside), dtype=bool)
     agrees[inside.index] = is_sure
     if world.count(agrees) < world.k:
@@ -345,6 +345,7 @@ def answer_rules(
         if proposal is not None:
             yield from lookup_rules(world, content, proposal)
         return
+    yield from point_rules(world, content, factual)
     yield from value_rules(world, content["released"], factual)
     own = np.asarray(world.predict(query[[*world.rows]]))[0]
     asked = _with_dtypes(pd.DataFrame([point]), world.rows)
@@ -352,6 +353,15 @@ def answer_rules(
         yield "the answer is not true: the model refuses the advised point"
     elif not world.is_sure(asked, content["outcome"], content["certificate"]["margin"])[0]:
         yield "the model accepts the advised point, but not with the margin"
+
+
+def point_rules(world: World, content: Content, factual: pd.Series) -> Iterator[str]:
+    """Every quasi-identifier of the point is inside the region, or the query's own."""
+    for name, value in content["advised"].items():
+        is_own = _is_equal(_read(world.rows[name], [value]).iloc[0], factual[name])
+        part = content["region"][name]
+        if not is_own and not is_inside(part, _one(world.rows[name], value))[0]:
+            yield f"the advised {name} is neither in the region nor the query's own"
 
 
 def value_rules(world: World, values: Content, factual: pd.Series) -> Iterator[str]:
@@ -502,7 +512,7 @@ def closeness(inside: pd.Series, everyone: pd.Series) -> float:
 def advised_points(
     release: Any, queries: pd.DataFrame, train: pd.DataFrame, rules: Rules | None = None
 ) -> tuple[list[int], pd.DataFrame]:
-    """Return the queries that are answered, and the point of each answer that is nearest to its query.
+    """Return the queries that are answered, and the point that each answer advises.
 
     Parameters
     ----------
@@ -526,13 +536,17 @@ def advised_points(
 def advised_point(
     content: Content, factual: pd.Series, train: pd.DataFrame, rules: Rules
 ) -> dict[str, Any]:
-    """Return the point of an answer that is nearest to the query, by feature.
+    """Return the point that an answer advises, by feature.
 
-    A feature that the answer does not name has the query's own value.
+    If it advises none, that is the point of its region that is nearest to the query. A feature that
+    the answer does not name has the query's own value.
     """
     point = {name: factual[name] for name in train}
     for name, part in content["region"].items():
-        point[name] = _nearest(part, name, factual[name], train[name], rules)
+        if "advised" in content:
+            point[name] = _read(train[name], [content["advised"][name]]).iloc[0]
+        else:
+            point[name] = _nearest(part, name, factual[name], train[name], rules)
     for name, value in content["released"].items():
         point[name] = _read(train[name], [value]).iloc[0]
     return point

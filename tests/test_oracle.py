@@ -261,6 +261,7 @@ ANSWER = {
         "q_city": {"kind": "set", "values": ["A", "B"]},
     },
     "released": {"pay": 40, "illness": "b"},
+    "advised": {"q_age": 35, "q_city": "B"},
     "certificate": {
         "k": 4,
         "ncp": (3 / 7 + 1) / 2,
@@ -340,9 +341,9 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "the certificate states a pureness of 0.9, and it is 1.0",
     ),
     "an impure region": (
-        {"certificate__pureness": 0.75},
-        {"predict": lambda rows: np.where(rows["q_age"] > 33, "yes", "no")},
-        "the pureness is 0.750, less than 0.8",
+        {"certificate__pureness": 0.25},
+        {"predict": lambda rows: np.where(rows["q_age"] > 35, "yes", "no")},
+        "the pureness is 0.250, less than 0.5",
     ),
     "an answer that is not true": (
         {
@@ -350,14 +351,20 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
             "certificate__k": 5,
             "certificate__ncp": (4 / 7 + 1) / 2,
             "certificate__pureness": 0.8,
+            "advised__q_age": 32,
         },
         {"predict": lambda rows: np.where(rows["q_age"] > 32, "yes", "no")},
         "the answer is not true: the model refuses the advised point",
     ),
     "an answer without its margin": (
-        {"certificate__margin": 0.2},
+        {"certificate__margin": 0.2, "advised__q_age": 33},
         {"lead": lambda rows: np.where(rows["q_age"] > 33, 0.3, 0.1)},
         "the model accepts the advised point, but not with the margin",
+    ),
+    "a point outside of the region": (
+        {"advised__q_age": 37},
+        {},
+        "the advised q_age is neither in the region nor the query's own",
     ),
     "another person's category": (
         {"released__illness": "c"},

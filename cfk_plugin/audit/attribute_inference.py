@@ -28,11 +28,11 @@ from cfk_plugin.audit.targets import (
     check_sample,
     report_on,
 )
-from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.encoded_table import whole_number
+from cfk_plugin.data.codes import MISSING, Column
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_of
+from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_of, to_text
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.tables import whole_number
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.metrics.intervals import clustered_share, difference
@@ -52,17 +52,22 @@ class Register(AuditRows):
         population = Population.from_frame(
             people, Schema.from_frame(people, quasi_identifiers=quasi_identifiers)
         )
-        self.quasi_identifiers = population.schema.quasi_identifiers
-        self.cells, self.cell_of = population.cells, population.cell_of(np.arange(len(people)))
-        self.domains = population.domains
-        codes = population.encode(people)[0]
-        self._codes = {name: codes[:, at] for at, name in enumerate(population.schema.features)}
+        codes = population.row_codes
+        self.quasi_identifiers = [codes.names[j] for j in codes.quasi.tolist()]
+        self.cells = population.classes
+        self.cell_of = population.class_of_row
+        self.columns = {column.name: column for column in codes.columns}
+        self._places = {
+            column.name: places(column, population.coded_rows[:, j])
+            for j, column in enumerate(codes.columns)
+        }
 
     def _counts(self) -> str:
         return f"{len(self.cell_of)} people, {len(self.cells)} cells"
 
-    def codes(self, name: str, people: Rows) -> NDArray[np.int32]:
-        return self._codes[name][people]
+    def codes(self, name: str, people: Rows) -> Rows:
+        """Return the places of people's values among those of a column; the last is missing."""
+        return self._places[name][people]
 
     def fitting(self, parts: Mapping[str, Part]) -> Rows:
         """Return the cells that fit what an answer says of the quasi-identifiers; what it does not
@@ -71,41 +76,50 @@ class Register(AuditRows):
         fits = np.ones(len(self.cells), dtype=bool)
         for at, name in enumerate(self.quasi_identifiers):
             if name in parts:
-                fits &= holding(self.domains[name], parts[name])[self.cells[:, at]]
+                column = self.columns[name]
+                fits &= holding(column, parts[name])[places(column, self.cells[:, at])]
         return np.flatnonzero(fits)
 
 
-def holding(domain: Domain, part: Part) -> Mask:
-    """Say for every value of a domain whether it is inside a part, however the part spells
+def places(column: Column, codes: Floats) -> Rows:
+    """Return the place of each code among the values of a column; a missing one comes last."""
+    place = np.searchsorted(column.places, codes)
+    return np.where(codes == MISSING, len(column.places), place)
+
+
+def holding(column: Column, part: Part) -> Mask:
+    """Say for every value of a column whether it is inside a part, however the part spells
     values.
     """
     if isinstance(part, Interval) and part.levels is not None:
         part = frozenset([*part.levels, None] if part.missing else part.levels)
-    if not isinstance(part, Interval) or domain.attribute.kind == "numeric":
-        return domain.inside(part)
-    values = [*domain.originals, *([None] if domain.has_missing else [])]
-    return np.array([part_contains(part, value) for value in values], dtype=bool)
+    values = [column.value(code) for code in column.places.tolist()]
+    if not isinstance(part, Interval):
+        texts = {None if value is None else to_text(value) for value in part}
+        inside = [(None if value is None else to_text(value)) in texts for value in values]
+    else:
+        inside = [part_contains(part, value) for value in values]
+    is_missing_inside = part.missing if isinstance(part, Interval) else None in part
+    return np.array([*inside, is_missing_inside], dtype=bool)
 
 
-def near(domain: Domain, part: Part, tolerance: float) -> Mask:
-    """Say for every value of a domain whether guessing the part is right if it is the true
+def near(column: Column, part: Part, tolerance: float) -> Mask:
+    """Say for every value of a column whether guessing the part is right if it is the true
     value.
     """
-    number = number_of(domain, part)
+    number = number_of(column, part)
     if number is None:
-        return holding(domain, part)
-    right = np.zeros(domain.size, dtype=bool)
-    right[: len(domain.values)] = np.abs(domain.values - number) <= tolerance * width(domain) * (
-        1 + 1e-9
-    )
-    return right
+        return holding(column, part)
+    most = tolerance * width(column) * (1 + 1e-9)
+    right = np.abs(column.places - number) <= most
+    return np.append(right, [False])
 
 
-def number_of(domain: Domain, part: Part) -> float | None:
-    """Return the single number that a part of a numeric domain is; None if it is several, missing
+def number_of(column: Column, part: Part) -> float | None:
+    """Return the single number that a part of a numeric column is; None if it is several, missing
     or not a number.
     """
-    if domain.attribute.kind != "numeric" or not is_one_value(part):
+    if not column.is_numeric or not is_one_value(part):
         return None
     value = part.low if isinstance(part, Interval) else next(iter(part))
     return None if value is None else to_number(value)
@@ -115,8 +129,8 @@ def is_one_value(part: Part) -> bool:
     return part.is_single if isinstance(part, Interval) else len(part) == 1
 
 
-def width(domain: Domain) -> float:
-    return float(np.ptp(domain.values)) if len(domain.values) else 0.0
+def width(column: Column) -> float:
+    return float(np.ptp(column.places)) if len(column.places) else 0.0
 
 
 Said = Mapping[str, Part]
@@ -199,9 +213,9 @@ def guesses(answered: Answered, register: Register, name: str, tolerance: float)
         )
         if name in said
     ]
-    domain = register.domains[name]
-    right = np.array([near(domain, part, tolerance) for part in found], dtype=bool).reshape(
-        len(found), domain.size
+    column = register.columns[name]
+    right = np.array([near(column, part, tolerance) for part in found], dtype=bool).reshape(
+        len(found), len(column.places) + 1
     )
     guess, place = np.full((2, len(register.cells)), -1, dtype=np.int64)
     if votes:
@@ -270,15 +284,14 @@ def baseline(
 def _classes(
     guessed: Guesses, register: Register, name: str, tolerance: float
 ) -> NDArray[np.int64]:
-    domain = register.domains[name]
+    column = register.columns[name]
     if not all(map(is_one_value, guessed.parts)):
         return np.where(guessed.right.any(axis=0), guessed.right.argmax(axis=0), -1)
-    window = 2 * tolerance * width(domain) if domain.attribute.kind == "numeric" else 0.0
+    window = 2 * tolerance * width(column) if column.is_numeric else 0.0
     if window <= 0:
-        return np.arange(domain.size)
-    classes = np.full(domain.size, -1, dtype=np.int64)  # missing
-    classes[: len(domain.values)] = (domain.values - domain.values[0]) // window
-    return classes
+        return np.arange(len(column.places) + 1)
+    classes = ((column.places - column.places[0]) // window).astype(np.int64)
+    return np.append(classes, -1)  # missing
 
 
 RIGHT, ALL, BASE, CONTROL_RIGHT, CONTROL_ALL = range(5)

@@ -36,8 +36,8 @@ from cfk_plugin.audit.epsilon_bounds import (
     vector_of,
 )
 from cfk_plugin.audit.result import AuditResult, Rate, Verdict, metrics
-from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.tables import whole_number
 from cfk_plugin.data.values import conform
 from cfk_plugin.errors import HostOnly, InputError, quiet
 from cfk_plugin.hookspecs import Progress

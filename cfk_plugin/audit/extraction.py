@@ -30,8 +30,8 @@ from cfk_plugin.audit.targets import (
     check_sample,
     report_on,
 )
-from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.region import to_text
+from cfk_plugin.data.tables import whole_number
 from cfk_plugin.data.values import conform, is_numeric, to_numbers
 from cfk_plugin.errors import CFKError, InputError, ModelError, quiet
 from cfk_plugin.metrics.intervals import bootstrap

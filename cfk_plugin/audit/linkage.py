@@ -56,17 +56,16 @@ def _raw_matches(setting: Setting) -> tuple[Rows, Mask]:
     """Return how many people have a raw counterfactual's quasi-identifiers, and whether it is one
     of their rows.
     """
-    population, crowd = setting.population, setting.crowd
-    places = [
-        population.schema.features.index(name) for name in population.schema.quasi_identifiers
-    ]
-    codes = population.encode(setting.raw)[0]
-    fits, right = [], []
-    for own in codes:
-        cell = np.flatnonzero((crowd.coded[0][:, places] == own[places]).all(axis=1))
-        fits.append(population.people(cell))
-        right.append(bool((crowd.coded[0][cell] == own).all(axis=1).any()))
-    return np.array(fits, dtype=np.int64), np.array(right, dtype=bool)
+    population = setting.population
+    rows = setting.crowd.coded
+    quasi = population.row_codes.quasi
+    n_fitting = []
+    is_row = []
+    for counterfactual in population.row_codes.encode(setting.raw):
+        fitting = np.flatnonzero((rows[:, quasi] == counterfactual[quasi]).all(axis=1))
+        n_fitting.append(population.people(fitting))
+        is_row.append(bool((rows[fitting] == counterfactual).all(axis=1).any()))
+    return np.array(n_fitting, dtype=np.int64), np.array(is_row, dtype=bool)
 
 
 MODEL_FILTER = (

@@ -45,7 +45,7 @@ from cfk_plugin.audit.targets import (
     plain,
     report_on,
 )
-from cfk_plugin.data.encoded_table import whole_number
+from cfk_plugin.data.tables import whole_number
 from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.metrics.heom import Heom
 

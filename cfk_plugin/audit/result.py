@@ -32,9 +32,6 @@ NO_BETTER = (
 )
 
 
-COIN = "a coin"
-"""The diagonal of a chart of membership attacks."""
-
 BOUNDS: Mapping[str, str] = MappingProxyType(
     {"bound_tight": "most that epsilon admits", "bound_paper": "the same, as published"}
 )

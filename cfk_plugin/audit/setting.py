@@ -15,14 +15,15 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.audit.result import AuditResult, Rate, rate
-from cfk_plugin.data.encoded_table import require_features, whole_number
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
+from cfk_plugin.data.tables import require_features, whole_number
 from cfk_plugin.errors import HostOnly, InputError, NotFittedError, require
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
 
+Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
@@ -43,21 +44,19 @@ class CandidatePeople(AuditRows):
         return repr(self.people)
 
     @cached_property
-    def coded(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Codes and numbers of every feature of every row, see `Population.encode`."""
-        return self.population.encode(self.people.frame)
+    def coded(self) -> Floats:
+        """The rows in the codes of the population, shape (n_rows, n_features)."""
+        return self.population.row_codes.encode(self.people.frame)
 
     def carriers(self, rows: Rows, released: Mapping[str, Any]) -> Mask:
-        """Say which rows carry the released private values."""
-        same, schema = np.ones(len(rows), dtype=bool), self.population.schema
+        """Return which of some rows have the released private values, shape (n_rows,)."""
+        codes = self.population.row_codes
+        is_carrier = np.ones(len(rows), dtype=bool)
         for name, value in released.items():
-            codes, domain = (
-                self.coded[0][rows, schema.features.index(name)],
-                self.population.domains[name],
-            )
-            own = domain.encode(pd.Series([value], dtype=object))[0][0]
-            same &= (codes == own) & (own >= 0)  # below 0: a value that no training row has
-        return same
+            j = codes.names.index(name)
+            code = codes.columns[j].encode(pd.Series([value], dtype=object))
+            is_carrier &= self.coded[rows, j] == code
+        return is_carrier
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -76,8 +75,14 @@ class Release(AuditRows):
 
     @property
     def values(self) -> Mapping[str, Any]:
-        moved = self.entry.recount.moved
-        return {name: value for name, value in self.entry.released.items() if name not in moved}
+        return disclosed(self.entry)
+
+
+def disclosed(entry: GeneralizedCounterfactual) -> dict[str, Any]:
+    """Return the private values that could be another person's: neither moved nor the query's."""
+    recount = entry.recount
+    is_of_query = {*recount.moved, *recount.unchanged}
+    return {name: value for name, value in entry.released.items() if name not in is_of_query}
 
 
 class Releases(AuditRows):
@@ -88,42 +93,37 @@ class Releases(AuditRows):
         entries: Sequence[Explanation],
         raw: pd.DataFrame,
         crowd: CandidatePeople,
-        *,
-        is_catalogue: bool = False,
     ) -> None:
         self.crowd, population = crowd, crowd.population
-        self._is_catalogue = is_catalogue
         kept = [(at, e) for at, e in enumerate(entries) if isinstance(e, GeneralizedCounterfactual)]
         self.private = _private_values(
             [entry for _, entry in kept], raw.take([at for at, _ in kept]), population
         )
-        self._quasi = [
-            population.schema.features.index(name) for name in population.schema.quasi_identifiers
-        ]
-        own = population.encode(raw)[0]
-        self._items = tuple(self._read(at, entry, own[at]) for at, entry in kept)
+        counterfactuals = population.row_codes.encode(raw)
+        self._items = tuple(self._read(at, entry, counterfactuals[at]) for at, entry in kept)
 
-    def _read(self, at: int, entry: GeneralizedCounterfactual, own: NDArray[np.int32]) -> Release:
+    def _read(self, at: int, entry: GeneralizedCounterfactual, counterfactual: Floats) -> Release:
+        """Return a release; its targets are the people inside who have the released values.
+
+        If the explainer returned the row of one of them, that person is the only target.
+        """
         population = self.crowd.population
         rows = population.members(entry.region)
-        if self._is_catalogue:
-            # The values are nobody's: behind the explanation is whoever the explainer returned.
-            targets = self._in_place_of(rows, own)
-        else:
-            carriers = rows[self.crowd.carriers(rows, entry.released)]
-            same = self._in_place_of(carriers, own)
-            targets = same if len(same) else carriers
+        carriers = rows[self.crowd.carriers(rows, disclosed(entry))]
+        same = self._in_place_of(carriers, counterfactual)
+        targets = same if len(same) else carriers
         return Release(at, entry, rows, population.people(rows), targets)
 
-    def _in_place_of(self, rows: Rows, own: NDArray[np.int32]) -> Rows:
-        """Return those of some rows that equal a counterfactual, given by its codes.
+    def _in_place_of(self, rows: Rows, counterfactual: Floats) -> Rows:
+        """Return those of some rows that equal a counterfactual, shape (n_features,), in codes.
 
         If none is equal on all columns, return those with equal quasi-identifiers.
         """
-        codes = self.crowd.coded[0][rows]
-        is_equal = (codes == own).all(axis=1)
+        coded = self.crowd.coded[rows]
+        is_equal = (coded == counterfactual).all(axis=1)
         if not is_equal.any():
-            is_equal = (codes[:, self._quasi] == own[self._quasi]).all(axis=1)
+            quasi = self.crowd.population.row_codes.quasi
+            is_equal = (coded[:, quasi] == counterfactual[quasi]).all(axis=1)
         equal: Rows = rows[is_equal]
         return equal
 
@@ -197,7 +197,7 @@ class DistinctRecords(AuditRows):
         which, first, self._spread, count = [], [], [], 0
         for i, inside in enumerate(self.rows):
             _, at, inverse = np.unique(
-                crowd.people.cell_of(inside), return_index=True, return_inverse=True
+                crowd.people.class_of_row[inside], return_index=True, return_inverse=True
             )
             which.append(np.full(len(at), i))
             first.append(inside[at])
@@ -253,7 +253,7 @@ class Setting(AuditRows):
     # fitted; attacks release through it: no plugin that counts releases
     anonymizer: KAnonymizer
     counterfactuals: pd.DataFrame  # raw ones, as an explainer returned them
-    # the instance behind each; needed for ``desired="opposite"``
+    # the instance behind each; needed for a catalogue and for ``desired="opposite"``
     queries: pd.DataFrame | None = None
     # people who are not in the training table: the control of the attacks
     holdout: pd.DataFrame | None = None
@@ -267,13 +267,17 @@ class Setting(AuditRows):
             KAnonymizer,
             "give the one whose releases are attacked, fitted",
         )
-        if not hasattr(self.anonymizer, "population_"):
+        if getattr(self.anonymizer, "population_", None) is None:
             raise NotFittedError(
                 "call fit(population, model=..., desired=...) on the anonymizer first"
             )
         whole_number("seed", self.seed, 0)
         whole_number("limit", self.limit, 1)
         require_features(self.counterfactuals, self.population.schema.features, "counterfactuals")
+        if self.queries is None and self.anonymizer.catalogue_ is not None:
+            raise InputError(
+                "a catalogue answers the person whom a counterfactual explains; give their queries"
+            )
         if self.queries is not None:
             require_features(self.queries, self.population.schema.features, "queries")
             if len(self.queries) != len(self.counterfactuals):
@@ -289,7 +293,9 @@ class Setting(AuditRows):
 
     @property
     def population(self) -> Population:
-        return self.anonymizer.population_
+        return require(
+            "population", self.anonymizer.population_, Population, "fit with training rows"
+        )
 
     @property
     def k(self) -> int:
@@ -321,8 +327,7 @@ class Setting(AuditRows):
 
     @cached_property
     def releases(self) -> Releases:
-        is_catalogue = self.anonymizer.guarantee_.catalogue is not None
-        return Releases(list(self.explanations), self.raw, self.crowd, is_catalogue=is_catalogue)
+        return Releases(list(self.explanations), self.raw, self.crowd)
 
     @cached_property
     def places(self) -> DistinctRecords:
@@ -362,7 +367,9 @@ class Setting(AuditRows):
         no_labels = np.empty(0, dtype=object)
         factuals = self.factuals
         if factuals is not None:
-            factual_labels = goal.labels_if_needed(lambda: self.anonymizer.factual_labels(factuals))
+            factual_labels = goal.labels_if_needed(
+                lambda: self.labels(self.population.conform(factuals))
+            )
             return goal.test_for(no_labels, factual_labels)
         own_labels = goal.labels_if_needed(lambda: self.labels(self.population.conform(self.raw)))
         return goal.test_for(no_labels if own_labels is None else own_labels)

@@ -26,8 +26,8 @@ from cfk_plugin.audit.targets import (
     check_sample,
     fitted,
 )
-from cfk_plugin.data.encoded_table import whole_number
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.tables import whole_number
 from cfk_plugin.errors import InputError, did_you_mean, refitting
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.anonymizer import KAnonymizer

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cfk_plugin.cli import audit, records, release, report, warm_up
+from cfk_plugin.cli import audit, records, release, report
 from cfk_plugin.cli.frame import app
 
-__all__ = ["app", "audit", "main", "records", "release", "report", "warm_up"]
+__all__ = ["app", "audit", "main", "records", "release", "report"]
 
 
 def main() -> None:

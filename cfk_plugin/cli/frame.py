@@ -99,7 +99,8 @@ class RawInputs:
     desired: Desired = "opposite"
     threshold: Threshold = None
     factuals: Annotated[
-        Path | None, typer.Option(help="The instance behind each counterfactual.")
+        Path | None,
+        typer.Option(help="The instance behind each counterfactual; a catalogue needs it."),
     ] = None
     k: K = None
     guarantee: Annotated[
@@ -128,6 +129,11 @@ class RawInputs:
         # What is quick to check comes before what takes long to read.
         changes = ("k", "guarantee", "objective", "min_pureness", "max_ncp")
         rules = files.read_policy(self.policy, {name: getattr(self, name) for name in changes})
+        if self.factuals is None and rules.guarantee == "catalogue":
+            raise InputError(
+                "a catalogue answers the person whom a counterfactual explains; give --factuals,"
+                " the instance behind each counterfactual, or --guarantee lookup"
+            )
         rows = files.read_table(self.train)
         roles = files.read_schema(self.schema, rows)
         restricted = [each.name for each in roles.attributes if each.is_restricted]

@@ -162,8 +162,9 @@ def _share_alone(codes: NDArray[np.int64]) -> float:
 
 @command(
     "protect",
-    "cfk protect train.csv cf.csv -s schema.json -m model.joblib --desired low -o"
-    " released.json\ncfk protect train.parquet cf.csv -s schema.json -m models:/credit/3 --k 5"
+    "cfk protect train.csv cf.csv -s schema.json -m model.joblib --desired low"
+    " --factuals queries.csv -o released.json\n"
+    "cfk protect train.parquet cf.csv -s schema.json -m models:/credit/3 --guarantee lookup --k 5"
     " --track -o released.csv",
     kept="nothing was written",
 )
@@ -184,11 +185,15 @@ def protect(
 ) -> int:
     """Turn raw counterfactuals into k-anonymous explanations.
 
+    A catalogue answers the instances behind the counterfactuals, which are only examined: an answer
+    near to a counterfactual could reveal a row of the training data. A lookup guarantee generalises
+    each counterfactual.
+
     Exit code 0 when all are released, 3 when some are withheld, 1 when all are. Whoever has the
     desired outcome already needs none and does not count.
     """
     from cfk_plugin._files import check_output, json_with_sentences, progress_bar, write_released
-    from cfk_plugin.data.constraints import most_changes
+    from cfk_plugin.data.call_rules import most_changes
     from cfk_plugin.data.outcome import ALREADY_DESIRED
     from cfk_plugin.release.anonymizer import KAnonymizer
 

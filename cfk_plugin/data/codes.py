@@ -23,12 +23,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.region import to_text
+from cfk_plugin.data.region import Interval, Part, Region, to_text
 from cfk_plugin.data.schema import ONE_VALUE, Schema, SchemaAttribute
 from cfk_plugin.data.values import (
+    LARGEST,
     conform,
     dates_of,
     holds_dates,
+    is_of_another_type,
+    to_bound,
     to_numbers,
     unreadable,
     why_inexact,
@@ -55,9 +58,11 @@ class Fault(NamedTuple):
 MISSING = -1e30
 """The code of a missing number or level: below every other code."""
 
+DAY = 86_400.0
+"""A day in seconds."""
+
 _SAME_NUMBER = 1e-9  # numbers that differ by this share of the column's span are one value
 _MOST_DECIMALS = 6
-_LARGEST = 1e20  # numbers beyond it could not be told from `MISSING`
 _LEAST_TOLERANCE = 1e-300
 _BOOLEAN_SPELLINGS = {"True": ("true", "1", "1.0"), "False": ("false", "0", "0.0")}
 
@@ -113,6 +118,7 @@ class Column(HostOnly):
         missing = series.iloc[int(is_missing.argmax())] if has_missing else None
         if has_missing and kind in ("nominal", "hierarchy"):
             values = np.array([*values.tolist(), None], dtype=object)
+        values.setflags(write=False)  # protectors get the population
         return cls(attribute, kind, values, has_missing, series.dtype, missing)
 
     def _counts(self) -> str:
@@ -143,6 +149,12 @@ class Column(HostOnly):
             return self.values
         return np.arange(len(self.values), dtype=np.float64)
 
+    @property
+    def n_distinct(self) -> int:
+        """The number of values, without a missing one."""
+        is_missing = self.has_missing and not self.is_line
+        return len(self.values) - is_missing
+
     @cached_property
     def span(self) -> float:
         """The difference between the highest and lowest code of a line; 1 without two values, and
@@ -162,18 +174,27 @@ class Column(HostOnly):
                 return decimals
         return _MOST_DECIMALS
 
+    @cached_property
+    def has_times(self) -> bool:
+        """Whether dates of the training table have a time of day."""
+        return self.kind == "date" and bool(np.any(self.values % DAY))
+
     def encode(self, series: pd.Series) -> Floats:
         """Return the code of each value, shape (n_rows,); NaN if a value has none."""
         if self.is_numeric:
             return self._encode_numbers(series)
-        positions, distinct = _factorized(series)
+        positions, distinct = factorized(series)
         codes = [self._code_of_text.get(to_text(value), np.nan) for value in distinct]
         return np.array([*codes, self._code_of_missing])[positions]
 
     def _encode_numbers(self, series: pd.Series) -> Floats:
+        is_unreadable = is_of_another_type(series, are_dates=self.kind == "date")
+        if is_unreadable.any():
+            series = series.mask(is_unreadable, None)
         numbers, is_invalid = to_numbers(series)
+        is_invalid |= is_unreadable
         is_missing = np.isnan(numbers) & ~is_invalid
-        is_invalid |= np.abs(numbers) > _LARGEST
+        is_invalid |= np.abs(numbers) > LARGEST
         codes = np.where(is_invalid, np.nan, numbers + 0.0)
         codes[is_missing] = MISSING
         return self._snapped(codes)
@@ -200,6 +221,37 @@ class Column(HostOnly):
         scale = max(width, abs(float(self.values[-1])) * 1e-3, _LEAST_TOLERANCE)
         is_same = np.abs(nearest - codes) <= _SAME_NUMBER * scale
         return np.where(is_same, nearest, codes)
+
+    def values_inside(self, part: Part) -> Floats:
+        """Return the codes of the training values inside a part of a region, shape (n_inside,).
+
+        A missing number or level comes last.
+        """
+        if not isinstance(part, Interval):
+            texts = {None if value is None else to_text(value) for value in part}
+            is_inside = [
+                (None if value is None else to_text(value)) in texts
+                for value in self.values.tolist()
+            ]
+            return np.flatnonzero(is_inside).astype(np.float64)
+        places = self.places[:0]
+        if part.levels is not None:
+            levels = [to_text(value) for value in self.values.tolist()]
+            places = self.places[np.isin(levels, part.levels)]
+        elif part.low is not None:
+            low = to_bound(part.low, upwards=True)
+            high = to_bound(part.high, upwards=False)
+            places = self.places[(self.places >= low) & (self.places <= high)]
+        return np.append(places, MISSING) if part.missing and self.has_missing else places
+
+    def has_value(self, part: Part, code: float) -> bool:
+        """Return whether a value is inside a part; it may be a number that no training row has."""
+        if code in self.values_inside(part):
+            return True
+        if not self.is_numeric or not isinstance(part, Interval) or part.low is None:
+            return False
+        low = to_bound(part.low, upwards=True)
+        return code != MISSING and low <= code <= to_bound(part.high, upwards=False)
 
     def faults(self, series: pd.Series, codes: Floats) -> dict[FaultReason, Mask]:
         """Return which values cannot be answered, shape (n_rows,), by reason.
@@ -259,20 +311,47 @@ class Column(HostOnly):
             values = [self.value(code) for code in distinct.tolist()]
         else:
             is_missing = codes == MISSING
-            values = self.values.tolist()
-            if is_missing.any():
-                values.append(None)
             position = np.where(is_missing, len(self.values), codes).astype(np.int64)
-        values = [self.missing if value is None else value for value in values]
-        pool = conform(pd.Series(values, dtype=object), self.dtype)
+            pool = self._pool_with_missing if is_missing.any() else self._pool
+            return pd.Series(pool.array.take(position), dtype=pool.dtype, copy=False)
+        pool = self._conformed(values)
         return pd.Series(pool.array.take(position), dtype=pool.dtype, copy=False)
+
+    def conform(self, series: pd.Series) -> pd.Series:
+        """Return values in the dtype and spelling of the training column.
+
+        A value without a code stays as it is.
+        """
+        codes = self.encode(series)
+        has_code = ~np.isnan(codes)
+        if has_code.all():
+            return self.decode(codes)
+        values = series.astype(object).reset_index(drop=True)
+        values[has_code] = self.decode(codes[has_code]).astype(object).to_numpy()
+        return conform(values, self.dtype)
+
+    @cached_property
+    def _pool(self) -> pd.Series:
+        """The values of categories or levels, as the model takes them."""
+        return self._conformed(self.values.tolist())
+
+    @cached_property
+    def _pool_with_missing(self) -> pd.Series:
+        """The same, followed by a missing value."""
+        return self._conformed([*self.values.tolist(), None])
+
+    def _conformed(self, values: list[Any]) -> pd.Series:
+        values = [self.missing if value is None else value for value in values]
+        return conform(pd.Series(values, dtype=object), self.dtype)
 
     def _decode_plain_numbers(self, codes: Floats) -> Any:
         is_missing = codes == MISSING
         numbers = np.where(is_missing, np.nan, codes)
         if self.dtype.kind in "iu":
             limits = np.iinfo(self.dtype)
-            is_possible = (numbers % 1 == 0) & (numbers >= limits.min) & (numbers <= limits.max)
+            # the highest whole number of 64 bits is no float, and would be rounded up
+            is_inside = (numbers >= limits.min) & (numbers < limits.max + 1)
+            is_possible = is_inside & (numbers % 1 == 0)
             if not is_possible.all():  # neither if one is missing
                 return numbers
         return numbers.astype(self.dtype)
@@ -291,7 +370,7 @@ class Column(HostOnly):
         return self.values[int(code)]
 
 
-def _factorized(series: pd.Series) -> tuple[Ints, Any]:
+def factorized(series: pd.Series) -> tuple[Ints, Any]:
     """Return the place of each value among the distinct ones, -1 for a missing one, and these.
 
     A cell with a list, or anything else that is not one value, counts as a text.
@@ -310,8 +389,8 @@ def _numbers(series: pd.Series, name: str) -> Floats:
     if reason := why_inexact(series):
         raise PopulationError(f"column {name!r} has {reason}")
     values = np.unique(numbers[~np.isnan(numbers)]) + 0.0  # without a negative zero
-    if np.abs(values).max(initial=0.0) > _LARGEST:
-        raise PopulationError(f"column {name!r} has numbers beyond {_LARGEST:.0e}; scale it")
+    if np.abs(values).max(initial=0.0) > LARGEST:
+        raise PopulationError(f"column {name!r} has numbers beyond {LARGEST:.0e}; scale it")
     return values
 
 
@@ -417,6 +496,31 @@ class Codes(HostOnly):
         """Return a matrix as a table in the dtypes of the training table."""
         columns = {column.name: column.decode(rows[:, j]) for j, column in enumerate(self.columns)}
         return pd.DataFrame(columns, copy=False)
+
+    def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the features of a table in the dtypes and spelling of the training table.
+
+        A value without a code stays as it is.
+        """
+        columns = {column.name: column.conform(frame[column.name]) for column in self.columns}
+        return pd.DataFrame(columns, copy=False)
+
+    def options(self, region: Region) -> list[Floats]:
+        """Return the training values inside a region, by quasi-identifier."""
+        columns = [self.columns[j] for j in self.quasi.tolist()]
+        return [column.values_inside(region[column.name]) for column in columns]
+
+    def rows_inside(self, region: Region, rows: Floats) -> Ints:
+        """Return the positions of the training rows, (n_rows, n_features), inside a region."""
+        is_inside = np.ones(len(rows), dtype=bool)
+        for j, options in zip(self.quasi.tolist(), self.options(region), strict=True):
+            is_inside &= np.isin(rows[:, j], options)
+        return np.flatnonzero(is_inside)
+
+    def has_row(self, region: Region, row: Floats) -> bool:
+        """Return whether any row, shape (n_features,), is inside a region."""
+        columns = [(self.columns[j], row[j]) for j in self.quasi.tolist()]
+        return all(column.has_value(region[column.name], code) for column, code in columns)
 
     def rows_of(self, quasi: Floats, private: Floats) -> Floats:
         """Return rows with some quasi-identifiers and private values, shape (n_rows, n_features).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -21,9 +21,9 @@ from cfk_plugin.data.decision import (
     ProbabilityThreshold,
     probabilities_of,
 )
-from cfk_plugin.data.encoded_table import COPIES_EAGERLY, select
 from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.errors import ModelError, listed, quiet
+from cfk_plugin.data.tables import COPIES_EAGERLY, select
+from cfk_plugin.errors import InputError, ModelError, listed, quiet
 
 
 class LabelModel:
@@ -427,3 +427,18 @@ def thresholded(model: Any, threshold: float | None) -> Any:
     if threshold is None:
         return model
     return Thresholded(model, threshold)
+
+
+def checked_later(later: Any) -> Sequence[Any]:
+    """Return models that were trained again.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+    """
+    if isinstance(later, (str, Mapping)) or not isinstance(later, Sequence):
+        raise InputError(
+            f"later must be a list of models that were trained again, got {type(later).__name__}"
+        )
+    return later

@@ -8,7 +8,6 @@ between the kinds is a method or an attribute here, so that no other module asks
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isinf, isnan
@@ -272,14 +271,10 @@ class DesiredOutcome(ABC):
         Whether a label can be judged only if the factual's label is known.
     may_be_met_already : bool
         Whether a query can have the desired outcome before anything is changed.
-    has_class_per_label : bool
-        Whether the people with each predicted label are an eligibility class of their own. If not,
-        everybody with the desired outcome is in one class.
     """
 
     needs_factual_labels: ClassVar[bool]
     may_be_met_already: ClassVar[bool]
-    has_class_per_label: ClassVar[bool]
 
     @staticmethod
     def of(desired: Any) -> DesiredOutcome:
@@ -469,26 +464,6 @@ class DesiredOutcome(ABC):
     def is_eligible(self, labels: Labels) -> Mask:
         """Return a mask of the labels that some query may desire, shape (n,)."""
 
-    @abstractmethod
-    def rows_of_classes(self, labels: Labels) -> list[NDArray[np.int64]]:
-        """Return the positions of the labels in each eligibility class, in any order."""
-
-    @abstractmethod
-    def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:
-        """Return which classes are the same outcome as the label of each row.
-
-        An answer holds for a row as long as the model's label stays one of these.
-
-        Parameters
-        ----------
-        labels : array, shape (n,)
-        classes : array, shape (n_classes,)
-
-        Returns
-        -------
-        array of bool, shape (n_classes,) or (n, n_classes)
-        """
-
     def is_possible(self, classes: Labels) -> bool:
         """Return True if a model with these classes can give some query its desired outcome."""
         return bool(self.is_met_by_query(classes, classes).any())
@@ -498,13 +473,6 @@ class DesiredOutcome(ABC):
         """Return the masks of labels, shape (n,), of which one is right for the query.
 
         It is not known which, if the outcome depends on a factual whose label is not known.
-        """
-
-    @abstractmethod
-    def independent_of_query(self, labels: Labels) -> DesiredOutcome:
-        """Return an outcome that is the same for every query, and stands for this one.
-
-        `labels` are those of all training rows, shape (n_rows,).
         """
 
     @abstractmethod
@@ -564,7 +532,6 @@ class NamedOutcome(DesiredOutcome):
 
     needs_factual_labels: ClassVar[bool] = False
     may_be_met_already: ClassVar[bool] = True
-    has_class_per_label: ClassVar[bool] = False
 
     @property
     def takes_fractions(self) -> bool:
@@ -644,14 +611,6 @@ class NamedOutcome(DesiredOutcome):
         """Return a mask of the labels that are desired, shape (n,)."""
         return self.is_met(labels)
 
-    def rows_of_classes(self, labels: Labels) -> list[NDArray[np.int64]]:
-        """Return the positions of the labels that are desired: those of the only class."""
-        return [np.flatnonzero(self.is_met(labels))]
-
-    def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:  # noqa: ARG002 - the same for every query
-        """Return a mask of the classes that are desired, shape (n_classes,)."""
-        return self.is_met(classes)
-
     def is_possible(self, classes: Labels) -> bool:
         """Return True if a class is desired."""
         return bool(self.is_met(classes).any())
@@ -659,10 +618,6 @@ class NamedOutcome(DesiredOutcome):
     def possible_masks(self, labels: Labels) -> list[Mask]:
         """Return the mask of the labels that are desired; there is only this one."""
         return [self.is_met(labels)]
-
-    def independent_of_query(self, labels: Labels) -> DesiredOutcome:  # noqa: ARG002 - the same for every query
-        """Return this outcome, which is the same for every query."""
-        return self
 
     def outcomes(
         self,
@@ -739,7 +694,6 @@ class RelativeOutcome(DesiredOutcome):
 
     needs_factual_labels: ClassVar[bool] = True
     may_be_met_already: ClassVar[bool] = False
-    has_class_per_label: ClassVar[bool] = True
 
     @abstractmethod
     def is_desired(self, labels: Labels, factual_labels: Labels) -> Mask:
@@ -780,14 +734,6 @@ class RelativeOutcome(DesiredOutcome):
         """Return a mask of all labels, shape (n,): some query may desire each."""
         return np.ones(len(labels), dtype=bool)
 
-    def rows_of_classes(self, labels: Labels) -> list[NDArray[np.int64]]:
-        """Return the positions of each label."""
-        return [np.flatnonzero(labels == label) for label in set(labels.tolist())]
-
-    def is_same_outcome(self, labels: Labels, classes: Labels) -> Mask:
-        """Return a mask of the class that each label is, shape (n, n_classes)."""
-        return np.asarray(labels[:, None] == classes, dtype=bool)
-
     def possible_masks(self, labels: Labels) -> list[Mask]:
         """Return the masks for each label that the factual, or the counterfactual, may have."""
         masks = []
@@ -796,11 +742,6 @@ class RelativeOutcome(DesiredOutcome):
             masks.append(np.asarray(labels == label, dtype=bool))
             masks.append(self.is_desired(labels, factual_labels))
         return masks
-
-    def independent_of_query(self, labels: Labels) -> DesiredOutcome:
-        """Return the most frequent label, the first in the order of text on a tie."""
-        counts = Counter(sorted(labels.tolist(), key=str))
-        return NamedOutcome(counts.most_common(1)[0][0])
 
     def outcomes(
         self, labels: Labels, factual_labels: Labels | None, classes: Sequence[Any] | None

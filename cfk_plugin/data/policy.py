@@ -20,20 +20,12 @@ from cfk_plugin.errors import PolicyError, did_you_mean, require
 T = TypeVar("T")
 GuaranteeName = Literal["lookup", "catalogue"]
 Objective = Literal["pureness", "ncp"]
-SearchStart = Literal["query", "explainer", "independent explainer"]
-"""Where the search for a catalogue's answer starts.
-
-At the query, at a counterfactual, or at that of an explainer whose adapter declares that no answer
-depends on a single row.
-"""
 
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {guarantee: promise.not_stopped for guarantee, promise in PROMISES.items()}
 )
 """For each guarantee, the attacks that it does not stop; see the threat model in the documentation.
 """
-STEERING = "query steering"
-PRIVATE_LINKAGE = "private value linkage"
 
 
 def promised(settings: Mapping[str, Any]) -> frozenset[str]:
@@ -87,18 +79,17 @@ class PrivacyPolicy:
         list of regions and private values. k people with the desired outcome are mapped to a
         region, and the model is consistent with k of them, so that k are left even if somebody
         reruns the algorithm and asks the model about all people. An entry's private values, each
-        and all together, are held by at least k people of the population, or by none; numbers that
-        no person holds are points of a grid: multiples of 1, 2 or 5 times a power of ten. Answers
-        are moved nearer to the query: private values become the query's own, or come closer, and
-        numbers may be rounded away from it (`KAnonymizer`). They are true for the person who asks.
-        An explainer's own private values are kept only if its adapter declares that no answer
-        depends on a single row. This needs rows and a model at fit.
+        and all together, belong to at least k people of the population, or to no one. An answer is
+        the least change of the query for which the model gives the outcome: it keeps the query's
+        own values, or moves between these and shared ones, and is true for exactly what it advises.
+        An explainer's counterfactual is one more start of the search only if its adapter declares
+        that no answer depends on a single row.
     objective : {"pureness", "ncp"}
         The quantity that is optimised: pureness, then NCP (the paper's order); or NCP, then
         pureness.
     min_pureness, max_ncp : float in [0, 1], optional
         Explanations that are less pure (if sampled, by the lower end of the interval) or lose more
-        information are withheld. Without a `min_pureness` the floor is 0.8 for a catalogue, and
+        information are withheld. Without a `min_pureness` the floor is 0.5 for a catalogue, and
         "lookup" has none (`least_pureness`). 0 removes the floor.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
@@ -221,19 +212,8 @@ class PrivacyPolicy:
 
     @cached_property
     def not_stopped(self) -> tuple[str, ...]:
-        """Attacks that the policy does not stop, where no explainer decides what a catalogue
-        answers.
-
-        Where the search for an answer starts at an explainer's counterfactual, `STEERING` is one
-        more.
-        """
+        """Attacks that the policy does not stop."""
         return promise_of(self.guarantee).not_stopped
-
-    def not_stopped_from(self, start: SearchStart) -> tuple[str, ...]:
-        """Return the attacks that the policy does not stop, by where the search starts."""
-        if start != "explainer" or STEERING in self.not_stopped:
-            return self.not_stopped
-        return (*self.not_stopped, STEERING)
 
     def _repr_html_(self) -> str:
         changed = {

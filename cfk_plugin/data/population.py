@@ -7,31 +7,21 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.codes import Codes as RowCodes
+from cfk_plugin.data.codes import Codes, Floats, Ints, distinct_rows
 from cfk_plugin.data.display import card, doing, facts, share, table
-from cfk_plugin.data.domain import Codes, Domain, Numbers, Rows
-from cfk_plugin.data.encoded_table import Encoder, whole_number
-from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region, to_text
-from cfk_plugin.data.rows import NoRows, RowsHere, collapse, one_row_each
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.sealing import (
-    BundleContent,
-    from_plain,
-    read_bundle,
-    to_plain,
-    write_bundle,
-)
+from cfk_plugin.data.tables import whole_number
 from cfk_plugin.data.values import as_pandas, load_pyarrow, unreadable
 from cfk_plugin.errors import (
     HostOnly,
@@ -95,9 +85,8 @@ class RiskProfile:
         )
 
 
-_NO_CELLS = (
-    "a sealed catalogue does not say who is where; ask the population that it was sealed from"
-)
+Number = TypeVar("Number", bound=np.generic)
+
 _SHOWN_K = 5, 10, 20
 _NO_ROWS = "a population needs a table (pandas, polars or pyarrow) with at least one row"
 # where there is no key, fingerprints are comparable within this process
@@ -108,64 +97,25 @@ class Population(HostOnly):
     """Training rows as the crowd to hide in. Build it with `Population.from_frame`.
 
     It holds training rows, so it stays with the data holder: its `repr` shows counts alone, and it
-    refuses to be pickled. Distinct combinations of quasi-identifiers are called *cells*; everything
-    is counted over cells.
+    refuses to be pickled. People with equal quasi-identifiers are an equivalence class.
     """
 
     schema: Schema
-    encoder: Encoder
-    domains: Mapping[str, Domain]  # by feature
-    # of the distinct combinations, shape (n_cells, n_quasi_identifiers), as in
-    # `schema.quasi_identifiers`
-    cells: Codes
-    # shape (n_cells,); rows of each cell; with a subject key, people, each counted at the first of
-    # their cells only
-    cell_people: Rows
     n_rows: int  # training rows
     n_people: int  # distinct people; rows, without a subject key
-    # whether training rows are in this process; behind a sealed catalogue there are none
-    has_rows: bool
-    # whether a person may have several rows: with a subject key, where the rows are here
-    has_several_rows: bool
-    policy: PrivacyPolicy | None = None  # the one that was sealed with the catalogue
-    # what else was sealed with it; None unless it was opened from a bundle. Only numbers of people
-    # are known then, so that no partition can be made
-    sealed: BundleContent | None = None
-    _rows: RowsHere | NoRows
-    _cell_of_row: Rows
+    _table: pd.DataFrame  # features and target
+    _subjects: Ints | None  # shape (n_rows,); None if each row is a person
     _key: bytes
 
     def __init__(
-        self,
-        encoder: Encoder,
-        cells: Codes,
-        cell_people: Rows,
-        rows: RowsHere | NoRows,
-        key: bytes,
-        *,
-        n_people: int | None = None,
-        policy: PrivacyPolicy | None = None,
-        sealed: BundleContent | None = None,
+        self, table: pd.DataFrame, schema: Schema, subjects: Ints | None, key: bytes
     ) -> None:
-        for array in (cells, cell_people, rows.cell_of_row):
-            array.setflags(write=False)
-        for domain in encoder.columns:
-            domain.values.setflags(write=False)
-            domain.originals.setflags(write=False)
-        self.encoder = encoder
-        self.schema = encoder.schema
-        self.domains = encoder.domains
-        self.cells = cells
-        self.cell_people = cell_people
-        self.n_people = int(cell_people.sum()) if n_people is None else n_people
-        self.n_rows = len(rows)
-        self.has_rows = isinstance(rows, RowsHere)
-        self.has_several_rows = rows.subjects is not None
-        self.policy = policy
-        self.sealed = sealed
-        self._rows = rows
-        self._cell_of_row = rows.cell_of_row
+        self.schema = schema
+        self.n_rows = len(table)
+        self._table = table
+        self._subjects = subjects
         self._key = key
+        self.n_people = self.people(np.arange(self.n_rows))
         self._is_complete = True
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -174,20 +124,19 @@ class Population(HostOnly):
         super().__setattr__(name, value)
 
     def _counts(self) -> str:
-        return f"{self.n_people} people, {self.n_rows} rows, {len(self.cells)} cells"
+        return f"{self.n_people} people, {self.n_rows} rows, {len(self.classes)} classes"
 
     def _repr_html_(self) -> str:
         """Return counts, and whole percent of the people."""
-        n_rows = "not here"
-        if self.n_rows_here is not None:
-            n_rows = f"{self.n_rows_here:,}"
-        sizes = {"people": f"{self.n_people:,}", "rows": n_rows}
-        if self.has_rows:
-            risks = {k: self.risk_profile(k) for k in _SHOWN_K}
-            sizes["different combinations of quasi-identifiers"] = f"{len(self.cells):,}"
-            sizes["alone with theirs"] = share(risks[_SHOWN_K[0]].unique)
-            for k, risk in risks.items():
-                sizes[f"with fewer than {k - 1} others"] = share(risk.below_k)
+        risks = {k: self.risk_profile(k) for k in _SHOWN_K}
+        sizes = {
+            "people": f"{self.n_people:,}",
+            "rows": f"{self.n_rows:,}",
+            "different combinations of quasi-identifiers": f"{len(self.classes):,}",
+            "alone with theirs": share(risks[_SHOWN_K[0]].unique),
+        }
+        for k, risk in risks.items():
+            sizes[f"with fewer than {k - 1} others"] = share(risk.below_k)
         features = [a for a in self.schema.attributes if a.name in self.schema.features]
         columns = table(("column", "role", "kind"), [(a.name, a.role, a.kind) for a in features])
         return card(
@@ -252,15 +201,14 @@ class Population(HostOnly):
                 return cls._counted(table, schema, subjects, key)
         except PopulationError as error:
             refusal = str(error)
-        no_cells = np.empty(0, dtype=np.int64)
-        return _UncountedPopulation(schema, RowsHere(table, no_cells, subjects), key, refusal)
+        return _UncountedPopulation(table, schema, subjects, key, refusal)
 
     @classmethod
     def _counted(
         cls,
         table: pd.DataFrame,
         schema: Schema,
-        subjects: Rows | None,
+        subjects: Ints | None,
         key: bytes,
     ) -> Population:
         """Count the people of each equivalence class of a table.
@@ -273,13 +221,9 @@ class Population(HostOnly):
             raise PopulationError(
                 f"subject key {schema.subject!r} has missing values; every row needs its person"
             )
-        domains = {name: Domain.of(table[name], schema[name]) for name in schema.features}
-        encoder = Encoder(schema, domains)
-        cells, cell_of_row = collapse(encoder, table)
-        counted_cells = cell_of_row[one_row_each(cell_of_row, subjects)]
-        people = np.bincount(counted_cells, minlength=len(cells)).astype(np.int64)
-        rows = RowsHere(table, cell_of_row, subjects)
-        return cls(encoder, cells, people, rows, key)
+        population = cls(table, schema, subjects, key)
+        _ = population.coded_rows  # raises for values that cannot be counted
+        return population
 
     @classmethod
     def from_parquet(
@@ -290,82 +234,6 @@ class Population(HostOnly):
         load_pyarrow()
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
         return cls.from_frame(pd.read_parquet(path, columns=columns), schema, key=key)
-
-    def seal(
-        self,
-        path: str | Path,
-        *,
-        facts: Mapping[str, Any],
-        arrays: Mapping[str, NDArray[Any]],
-        entries: Mapping[str, Domain],
-    ) -> None:
-        """Write what a catalogue needs to answer elsewhere, and nothing else, to one file.
-
-        It has the schema, the number of people, and the fingerprint: no row, no combination of
-        quasi-identifiers, and of private values only those of entries. `KAnonymizer.seal` adds
-        policy and catalogue.
-
-        Parameters
-        ----------
-        path : str or Path
-        facts, arrays : mappings of what else is sealed, plain values and arrays of numbers
-        entries : mapping of private attribute to Domain
-            What the catalogue's entries have.
-
-        Raises
-        ------
-        BundleError
-            If the file cannot be written.
-        """
-        plain_population = to_plain(
-            self.schema,
-            {**self.domains, **entries},
-            (*self.schema.quasi_identifiers, *entries),
-        )
-        plain_population["fingerprint"] = self.fingerprint
-        plain_population["n_people"] = self.n_people
-        write_bundle(path, {**facts, "population": plain_population}, arrays, self._key)
-
-    @classmethod
-    def open(cls, path: str | Path | IO[bytes], *, key: bytes | None = None) -> Population:
-        """Open the population of a sealed catalogue, which has no rows.
-
-        Parameters
-        ----------
-        path : str, Path or binary file
-        key : bytes, optional
-            The key that it was sealed with; default: the environment variable ``CFK_KEY``.
-
-        Raises
-        ------
-        BundleError
-            If it is no bundle, was changed after it was sealed, or needs another key or a newer
-            version.
-        """
-        key = configured_key(key)
-        facts, arrays = read_bundle(path, key)
-        plain_population = facts.pop("population")
-        settings = facts.pop("policy", None)
-        policy = None if settings is None else PrivacyPolicy(**settings)
-        schema, domains = from_plain(plain_population)
-        return cls(
-            Encoder(schema, domains),
-            np.empty((0, len(schema.quasi_identifiers)), dtype=np.int32),
-            np.empty(0, dtype=np.int64),
-            NoRows(plain_population["fingerprint"]),
-            key,
-            n_people=plain_population["n_people"],
-            policy=policy,
-            sealed=BundleContent(arrays, facts),
-        )
-
-    @property
-    def settings(self) -> Mapping[str, Any] | None:
-        """What `KAnonymizer.seal` was given to be sealed along; None where nothing was."""
-        if self.sealed is None:
-            return None
-        settings: Mapping[str, Any] | None = self.sealed.facts.get("settings")
-        return settings
 
     @property
     def key(self) -> bytes:
@@ -379,181 +247,97 @@ class Population(HostOnly):
         """
         return bool(self._key)
 
-    # What is refused where rows or cells are not known
-
-    def require_rows(self, refusal: Exception) -> None:
-        """Raise the refusal unless training rows are in this process."""
-        if not self.has_rows:
-            raise refusal
-
-    @property
-    def n_rows_here(self) -> int | None:
-        """Number of training rows in this process; None where they are elsewhere."""
-        return self.n_rows if self.has_rows else None
-
-    @property
-    def counted_attributes(self) -> tuple[str, ...]:
-        """Names of the attributes of which it is known how many people have each value."""
-        return self.schema.quasi_identifiers if self.has_rows else ()
-
     # Rows: host code only, never released or logged
 
     @property
     def frame(self) -> pd.DataFrame:
         """Return a copy of the training rows."""
-        return self._rows.table.copy()
+        return self._table.copy()
 
-    def rows(self, positions: Rows) -> pd.DataFrame:
+    def rows(self, positions: Ints) -> pd.DataFrame:
         """Return a copy of some of the training rows."""
-        return self._rows.table.take(positions)
+        return self._table.take(positions)
 
     def column(self, name: str) -> pd.Series:
         """Return a copy of one column."""
-        return self._rows.table[name].copy()
-
-    def rows_to_try(self, most: int) -> pd.DataFrame | None:
-        """Return a copy of the first rows, on which a model can be tried; None without rows."""
-        if not self.has_rows:
-            return None
-        return self.frame.head(most)
+        return self._table[name].copy()
 
     @cached_property
-    def row_codes(self) -> RowCodes:
+    def row_codes(self) -> Codes:
         """The encoder of rows."""
-        return RowCodes.read(self._rows.table, self.schema)
-
-    @cached_property
-    def coded_rows(self) -> Numbers:
-        """The training rows as a matrix, shape (n_rows, n_features); see `row_codes`."""
-        rows = self.row_codes.encode(self._rows.table)
-        rows.setflags(write=False)
-        return rows
-
-    @cached_property
-    def person_of_row(self) -> Rows:
-        """The number of each row's person, shape (n_rows,)."""
-        subjects = self._rows.subjects
-        return np.arange(self.n_rows) if subjects is None else subjects
-
-    @cached_property
-    def codes(self) -> Codes:
-        """Codes of every feature of every row, shape (n_rows, n_features), stored by column."""
-        codes = np.empty((self.n_rows, len(self.schema.features)), dtype=np.int32, order="F")
-        codes[:, self.schema.quasi_positions] = self.cells[self._cell_of_row]
-        for j, name in enumerate(self.schema.features):
-            if name in self.schema.private:
-                codes[:, j] = self.domains[name].encode(self._rows.table[name])[0]
-        codes.setflags(write=False)
+        codes = Codes.read(self._table, self.schema)
+        for column in codes.columns:
+            _locked(column.values)
         return codes
+
+    @cached_property
+    def coded_rows(self) -> Floats:
+        """The training rows as a matrix, shape (n_rows, n_features); see `row_codes`."""
+        return _locked(self.row_codes.encode(self._table))
+
+    @cached_property
+    def person_of_row(self) -> Ints:
+        """The number of each row's person, shape (n_rows,)."""
+        subjects = self._subjects
+        person = np.arange(self.n_rows) if subjects is None else subjects
+        return _locked(person)
 
     # Who is where
 
-    def cells_inside(self, region: Region) -> NDArray[np.bool_]:
-        """Return a mask of shape (n_cells,): which cells are inside a region."""
-        self.require_rows(PopulationError(_NO_CELLS))
-        inside = np.ones(len(self.cells), dtype=bool)
-        for j, name in enumerate(self.schema.quasi_identifiers):
-            inside &= self.domains[name].inside(region.parts[name])[self.cells[:, j]]
-        return inside
-
-    def members(self, region: Region) -> Rows:
-        """Return the positions of the rows inside a region."""
-        cells = np.flatnonzero(self.cells_inside(region))
-        order, start = self._rows_by_cell
-        sizes = start[cells + 1] - start[cells]
-        first_of_cell = sizes.cumsum() - sizes  # where the rows of each cell begin in the result
-        places = np.arange(sizes.sum()) + np.repeat(start[cells] - first_of_cell, sizes)
-        return np.sort(order[places])
+    @cached_property
+    def classes(self) -> Floats:
+        """The distinct combinations of quasi-identifiers, shape (n_classes, n_quasi)."""
+        return self._classes[0]
 
     @cached_property
-    def _rows_by_cell(self) -> tuple[Rows, Rows]:
-        """The rows in the order of their cells, shape (n_rows,), and where each cell begins in
-        them, shape (n_cells + 1,).
-        """
-        order = np.argsort(self._cell_of_row, kind="stable")
-        start = np.searchsorted(self._cell_of_row[order], np.arange(len(self.cells) + 1))
-        return order, start
+    def class_of_row(self) -> Ints:
+        """The equivalence class of each row, shape (n_rows,)."""
+        return self._classes[1]
+
+    @cached_property
+    def _classes(self) -> tuple[Floats, Ints]:
+        classes, class_of_row = distinct_rows(self.coded_rows[:, self.row_codes.quasi])
+        return _locked(classes), _locked(class_of_row)
+
+    def members(self, region: Region) -> Ints:
+        """Return the positions of the rows inside a region."""
+        return self.row_codes.rows_inside(region, self.coded_rows)
 
     def count(self, region: Region) -> int:
         """Return the number of distinct people inside a region."""
-        if self._rows.subjects is None:
-            return int(self.cell_people[self.cells_inside(region)].sum())
         return self.people(self.members(region))
 
-    def people(self, rows: Rows) -> int:
+    def people(self, rows: Ints) -> int:
         """Return the number of distinct people behind rows."""
-        subjects = self._rows.subjects
-        if subjects is None:
+        if self._subjects is None:
             return len(rows)
-        return len(np.unique(subjects[rows]))
+        return len(np.unique(self._subjects[rows]))
 
-    def people_of(self, rows: Rows, flags: NDArray[np.bool_]) -> list[int]:
-        """Count `people` in several selections of some rows; ``flags`` has shape (n_selections,
-        n_rows).
-        """
-        if self._rows.subjects is None:
-            return list(flags.sum(axis=1).tolist())
-        return [self.people(rows[is_selected]) for is_selected in flags]
-
-    def people_by_class(
-        self, classes: NDArray[np.integer[Any]], n_classes: int, *, rows: Rows | None = None
-    ) -> Rows:
-        """Count the people in each of some classes of rows; shape (n_classes,).
-
-        `classes` has the class, from 0, of every row, or of the given ones. A person with several
-        rows counts once in each class.
-        """
-        subjects = self._rows.subjects
-        if subjects is None:
-            return np.bincount(classes, minlength=n_classes)
-        if rows is not None:
-            subjects = subjects[rows]
-        pairs = np.unique(np.column_stack([classes, subjects]), axis=0)
-        return np.bincount(pairs[:, 0], minlength=n_classes)
-
-    def cell_of(self, rows: Rows) -> Rows:
-        """Return the cell of each row."""
-        return self._cell_of_row[rows]
-
-    def first_rows(self, rows: Rows) -> Rows:
-        """Return, of some rows, the places where a person occurs for the first time."""
-        subjects = self._rows.subjects
-        if subjects is None:
-            return np.arange(len(rows))
-        _, first = np.unique(subjects[rows], return_index=True)
-        return first
-
-    def limited_rows(self, most: int) -> Rows:
+    def limited_rows(self, most: int) -> Ints:
         """Return the first rows of each person, at most so many, in the order of the table.
 
         Without a subject key all rows are returned, as each is another person's.
         """
-        subjects = self._rows.subjects
+        subjects = self._subjects
         if subjects is None:
-            return np.arange(len(self._rows.table))
+            return np.arange(len(self._table))
         rows = np.flatnonzero(subjects >= 0)
         person = subjects[rows]
         n_earlier = pd.Series(person).groupby(person).cumcount().to_numpy()
         return rows[n_earlier < most]
 
-    def smallest_classes(self) -> Rows:
+    def smallest_classes(self) -> Ints:
         """Return, for every person, the number of people in the smallest class that they are in."""
-        cell_of_row = self._cell_of_row
-        subjects = self._rows.subjects
-        if subjects is None:
-            return np.asarray(np.bincount(cell_of_row)[cell_of_row], dtype=np.int64)
-        pairs = np.sort(subjects * len(self.cells) + cell_of_row)
-        # each person counts once in each of their cells
-        distinct_pairs = pairs[np.diff(pairs, prepend=-1) > 0]
-        person, cell = np.divmod(distinct_pairs, len(self.cells))
+        n_classes = len(self.classes)
+        pairs = np.unique(self.person_of_row * n_classes + self.class_of_row)
+        person, class_of_pair = np.divmod(pairs, n_classes)
+        people_of_class = np.bincount(class_of_pair, minlength=n_classes)
         first_of_person = np.flatnonzero(np.diff(person, prepend=-1))
-        people_of_cell = np.bincount(cell)
-        smallest = np.minimum.reduceat(people_of_cell[cell], first_of_person)
+        smallest = np.minimum.reduceat(people_of_class[class_of_pair], first_of_person)
         return np.asarray(smallest, dtype=np.int64)
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
         """Return the share of people who are unique, and the share in a class of fewer than k."""
-        self.require_rows(PopulationError(_NO_CELLS))
         smallest = self.smallest_classes()
         k = whole_number("k", k)
         return RiskProfile(
@@ -561,64 +345,34 @@ class Population(HostOnly):
             below_k=float(np.mean(smallest < k)),
             k=k,
             people=len(smallest),
-            classes=int(self._cell_of_row.max()) + 1,
-        )
-
-    @cached_property
-    def sizes(self) -> Rows:
-        return np.array(
-            [self.domains[name].size for name in self.schema.quasi_identifiers], dtype=np.int64
+            classes=len(self.classes),
         )
 
     # Records in the population's terms
 
-    def encode(self, frame: pd.DataFrame) -> tuple[Codes, Numbers]:
-        """Return codes and numbers of every feature of a table; see `Encoder.encode`."""
-        return self.encoder.encode(frame)
-
     def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the features of a table as the training table has them; see `Encoder.conform`."""
-        return self.encoder.conform(frame)
-
-    def keyed_order(self, codes: Codes, numbers: Numbers) -> NDArray[np.uint64]:
-        """Return a number per coded record, which follows from the key, or without one from this
-        table.
-        """
-        return self.encoder.keyed_order(self._order_key, codes, numbers)
-
-    def keyed_numbers(self, rows: Rows) -> NDArray[np.uint64]:
-        """Return `keyed_order` of rows; shape (n,)."""
-        return self.keyed_order(*self.encode(self.rows(rows)))
+        """Return the features of a table as the training table has them; see `Codes.conform`."""
+        return self.row_codes.conform(frame)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Keyed identity of what is counted (schema, cells, people of each), for any order of rows
-        and columns.
+        """Keyed identity of what is counted (schema, classes, people of each), for any order of
+        rows and columns.
         """
-        if isinstance(self._rows, NoRows):
-            return self._rows.fingerprint
-        counts = self.cells.astype("<i4").tobytes() + self.cell_people.astype("<i8").tobytes()
-        declared = self._declarations(self.schema.quasi_identifiers)
+        people_of_class = np.bincount(self.class_of_row[self._counted_rows])
+        counts = self.classes.astype("<f8").tobytes() + people_of_class.astype("<i8").tobytes()
+        attributes = sorted((a.name, a.role, a.kind, a.weight) for a in self.schema.attributes)
+        columns = [self.row_codes.columns[j] for j in self.row_codes.quasi.tolist()]
+        values = ["\x1f".join(map(to_text, column.values.tolist())) for column in columns]
+        declared = "".join([repr(attributes), *values]).encode()
         return hmac.digest(self._key or _PROCESS_KEY, declared + counts, "sha256").hex()[:16]
 
-    @cached_property
-    def _order_key(self) -> bytes:
-        """The secret key, else one that follows from the table."""
-        if self._key:
-            return self._key
-        rows: NDArray[np.uint64] = np.zeros(self.n_rows, dtype=np.uint64)
-        for column in self.codes.T[list(self.schema.canonical)]:
-            rows = rows * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64)
-        return hmac.digest(
-            b"", self._declarations(self.domains) + np.sort(rows).tobytes(), "sha256"
-        )
-
-    def _declarations(self, names: Any) -> bytes:
-        attributes = repr(
-            sorted((a.name, a.role, a.kind, a.weight) for a in self.schema.attributes)
-        )
-        values = ["\x1f".join(map(str, self.domains[name].values)) for name in sorted(names)]
-        return "".join([attributes, *values]).encode()
+    @property
+    def _counted_rows(self) -> Ints:
+        """One row of each person: that of the first of their classes."""
+        order = np.argsort(self.class_of_row, kind="stable")
+        first = np.unique(self.person_of_row[order], return_index=True)[1]
+        return order[first]
 
 
 class _UncountedPopulation(Population):
@@ -628,10 +382,17 @@ class _UncountedPopulation(Population):
     and only when it is asked: a refusal at once would disclose that somebody has such a value.
     """
 
-    def __init__(self, schema: Schema, rows: RowsHere, key: bytes, refusal: str) -> None:
+    def __init__(
+        self,
+        table: pd.DataFrame,
+        schema: Schema,
+        subjects: Ints | None,
+        key: bytes,
+        refusal: str,
+    ) -> None:
         self.schema = schema
-        self.has_rows = True
-        self._rows = rows
+        self._table = table
+        self._subjects = subjects
         self._key = key
         self._refusal_to_count = refusal
         self._is_complete = True
@@ -649,6 +410,12 @@ class _UncountedPopulation(Population):
         raise PopulationError(self._refusal_to_count)
 
 
+def _locked(array: NDArray[Number]) -> NDArray[Number]:
+    """Return an array that protectors and other plugins cannot write to."""
+    array.setflags(write=False)
+    return array
+
+
 def check_population(value: object, name: str = "population") -> None:
     require(name, value, Population, "make one with Population.from_frame(train, schema)")
 
@@ -658,7 +425,7 @@ def _check_schema(schema: object) -> None:
     require("schema", schema, Schema, instead, PopulationError)
 
 
-def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Rows | None:
+def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Ints | None:
     """Return the number of each row's person, -1 for nobody; None if each row is a person."""
     if schema.subject is None:
         return None

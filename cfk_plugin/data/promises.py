@@ -1,7 +1,7 @@
 """What each guarantee promises, as facts that can be asked about: a class per kind.
 
 A policy and a certificate name a guarantee, and `promise_of` returns what that promises.
-How a guarantee that is in force keeps its promise is in `cfk_plugin.release.guarantee`.
+How a guarantee keeps its promise is in `release.catalogue` and `release.lookup`.
 """
 
 from __future__ import annotations
@@ -85,13 +85,6 @@ class Promise:
     may_have_margin: ClassVar[bool]
     """Whether answers may have to be true with a margin, or for later models as well."""
 
-    searches_for_answers: ClassVar[bool]
-    """Whether a search chooses what a query is answered with.
-
-    What it chooses, and thereby query steering, depends on where it starts, which a file of
-    explanations does not tell.
-    """
-
     names_own_values: ClassVar[bool]
     """Whether certificates name the private attributes whose values equal the query's."""
 
@@ -124,7 +117,6 @@ class LookupPromise(Promise):
     can_be_published = False
     promises_true_answers = False
     may_have_margin = False
-    searches_for_answers = False
     names_own_values = False
 
 
@@ -145,12 +137,11 @@ class CataloguePromise(Promise):
     counts_only_eligible = True
     has_fixed_regions = True
     may_claim_optimality = False
-    default_least_pureness = 0.8
+    default_least_pureness = 0.5
     releases_counterfactuals = False
     can_be_published = True
     promises_true_answers = True
     may_have_margin = True
-    searches_for_answers = True
     names_own_values = True
 
 

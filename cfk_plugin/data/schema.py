@@ -704,7 +704,7 @@ class Schema:
 
     `features` has the table's order of columns, in which models, explainers and results get them.
     Whatever orders, numbers or hashes records takes columns by name (`quasi_identifiers`,
-    `private`, `sensitive`, `canonical`), so that groups do not depend on the table's order.
+    `private`, `sensitive`), so that groups do not depend on the table's order.
 
     Attributes
     ----------
@@ -955,18 +955,6 @@ class Schema:
         private attributes.
         """
         return self.names(*_FEATURES)
-
-    @cached_property
-    def canonical(self) -> tuple[int, ...]:
-        """Positions of the features in alphabetical order, in which records are ordered and
-        hashed.
-        """
-        return tuple(sorted(range(len(self.features)), key=self.features.__getitem__))
-
-    @cached_property
-    def quasi_positions(self) -> list[int]:
-        """Positions of the quasi-identifiers among the features."""
-        return [self.features.index(name) for name in self.quasi_identifiers]
 
     @cached_property
     def is_public(self) -> bool:

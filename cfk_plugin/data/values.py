@@ -31,6 +31,9 @@ DATES = {date, datetime, pd.Timestamp, np.datetime64}
 MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 PLAIN = {*NUMBERS, *DATES, *MISSING, str, np.str_, Decimal}
 
+LARGEST = 1e20
+"""Numbers beyond it, or below its negative, are not read."""
+
 
 _POLARS = "tables of polars need pyarrow"
 
@@ -85,6 +88,41 @@ def unreadable(column: pd.Series, besides: type | tuple[()] = ()) -> str:
         (kind.__name__ for kind in {*map(type, cells)} - PLAIN if not issubclass(kind, besides)),
         default="",
     )
+
+
+def is_of_another_type(column: pd.Series, *, are_dates: bool) -> NDArray[np.bool_]:
+    """Return which cells of a column of numbers, or of dates, are neither one nor missing.
+
+    Numbers and dates may be written as text. The result has the shape (n_rows,).
+    """
+    kind = getattr(column.dtype, "kind", "O")
+    if isinstance(column.dtype, np.dtype) and kind in "biuf":
+        return column.notna().to_numpy() & are_dates
+    if types.is_datetime64_any_dtype(column.dtype):
+        return column.notna().to_numpy() & (not are_dates)
+    has_type = _is_date_or_missing if are_dates else _is_number_or_missing
+    return np.array([not has_type(cell) for cell in column], dtype=bool)
+
+
+def _is_date_or_missing(cell: Any) -> bool:
+    if isinstance(cell, str):
+        return cell.isascii() and _ISO.match(cell) is not None
+    return type(cell) in DATES or type(cell) in MISSING or _is_nan(cell)
+
+
+def _is_number_or_missing(cell: Any) -> bool:
+    if isinstance(cell, str):
+        try:
+            return "_" not in cell and abs(float(cell)) <= LARGEST
+        except ValueError:
+            return False
+    if type(cell) in MISSING or _is_nan(cell):
+        return True
+    return type(cell) in {*NUMBERS, Decimal} and abs(cell) <= LARGEST
+
+
+def _is_nan(cell: Any) -> bool:
+    return isinstance(cell, (float, Decimal)) and cell != cell  # noqa: PLR0124 - only NaN differs
 
 
 def holds_dates(column: pd.Series) -> bool:
@@ -203,18 +241,6 @@ def _conform_integers(column: pd.Series, dtype: Any) -> pd.Series:
         return numbers.astype(float)
     survives = bool(((present >= limits.min) & (present <= limits.max)).all())
     return numbers.astype(dtype) if survives else numbers
-
-
-def conform_values(values: list[Any], dtype: Any) -> Any:
-    """Like `conform`, for a few plain values, such as JSON holds; return an array."""
-    kinds = {type(value) for value in values}
-    kind = getattr(dtype, "kind", "")
-    if isinstance(dtype, pd.StringDtype) and kinds == {str}:
-        return pd.array(values, dtype=dtype)
-    if isinstance(dtype, np.dtype) and (kind, kinds) in (("i", {int}), ("f", {float})):
-        with suppress(OverflowError):
-            return np.array(values, dtype=dtype)
-    return conform(pd.Series(values, dtype=object).infer_objects(), dtype).array
 
 
 # What float64 cannot hold is refused where it is declared or counted; ends of ranges are moved.

@@ -17,18 +17,16 @@ import pandas as pd
 import scipy.special
 from numpy.typing import NDArray
 
-from cfk_plugin.data.domain import mix
-from cfk_plugin.data.encoded_table import one_row
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.tables import one_row
 from cfk_plugin.dp.domain import PublicDomain, PublicEncoder
 from cfk_plugin.dp.mover import Mover
 from cfk_plugin.errors import ModelError, SchemaError, quiet
-from cfk_plugin.metrics.heom import TIE, Heom, HeomCodes
-from cfk_plugin.protection.compiled import jit
-from cfk_plugin.protection.partition.neighbor_kernels import scan_rows
+from cfk_plugin.metrics.heom import Heom, HeomCodes
+from cfk_plugin.metrics.nearest import NearestRows
 
 _WEIGHTS = np.array([0, 0.1, 0.2, 0.3, 0.45])  # larger ones give up distance for little likeness
 _ASKED = 100  # drawn rows that the weight of plausibility is chosen with
@@ -44,123 +42,30 @@ _GIVE = "give a scikit-learn classifier or pipeline that was never fitted"
 
 
 class _Answers:
-    """The rows of some outcomes, and a search for the nearest, with results bit for bit as
-    `Heom.nearest`.
-
-    All are scanned in single precision; those that can be the nearest are compared as `Heom` does.
-    """
+    """The rows with some outcomes, and a search for the nearest."""
 
     def __init__(
         self, heom: Heom, codes: HeomCodes, cost: NDArray[np.float64], rows: NDArray[np.int64]
     ) -> None:
         kept = codes.take(rows)
-        equal = mix(
-            np.column_stack([kept.numbers.view(np.uint64), kept.codes, cost[rows].view(np.uint64)])
-        )
-        first = np.sort(np.unique(equal, return_index=True)[1])  # the first of equal rows answers
-        kept, self._rows = kept.take(first), rows[first]
-        self._numbers, self._codes = (
-            np.ascontiguousarray(kept.numbers),
-            np.ascontiguousarray(kept.codes),
-        )
-        self._cost = cost[self._rows]
         self._widths = np.array([heom.ranges[name] or np.inf for name in heom.numeric])
-        # a column may be all missing
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-            ends = np.nanmin(kept.numbers, axis=0), np.nanmax(kept.numbers, axis=0)
-        self._low, self._high = np.nan_to_num(ends)
-        self._has_gaps = np.asarray(np.isnan(kept.numbers).any(axis=0))
-        coded = [pd.factorize(column) for column in kept.codes.T]
-        self._code_of = [
-            {token: code for code, token in enumerate(tokens.tolist())} for _, tokens in coded
-        ]
-        numbers = (kept.numbers - self._low) / self._widths
-        self._scanned = np.array([*numbers.T, *(own for own, _ in coded)], dtype=np.float32)
-        self._dear = (self._cost * len(self._scanned)).astype(np.float32)
+        self._hashes = [np.unique(column) for column in kept.codes.T]
+        self._rows = rows
+        self._nearest_rows = NearestRows(*self._parts(kept), cost[rows])
 
-    def nearest(self, asked: HeomCodes) -> NDArray[np.int64]:
-        """Return the nearest row to each, the first one if distances are within `TIE`."""
-        numbers, codes = np.ascontiguousarray(asked.numbers), np.ascontiguousarray(asked.codes)
-        places, gaps, slack = _places_of(
-            numbers, self._low, self._high, self._widths, self._has_gaps, codes.shape[1]
-        )
-        for j, code_of in enumerate(self._code_of):
-            places[:, numbers.shape[1] + j] = [
-                code_of.get(token, -1) for token in codes[:, j].tolist()
-            ]
-        rounding = 1e-6 * len(self._scanned)
-        pairs = scan_rows(
-            self._scanned, self._dear, places, gaps, numbers.shape[1], slack, rounding
-        )
-        return self._rows[
-            _nearest_of(
-                *pairs, numbers, codes, self._numbers, self._codes, self._widths, self._cost
-            )
-        ]
+    def nearest(self, queries: HeomCodes) -> NDArray[np.int64]:
+        """Return the nearest row to each query; of equally near ones the first."""
+        nearest, _ = self._nearest_rows.find(*self._parts(queries))
+        return self._rows[nearest]
 
-
-@jit
-def _places_of(
-    numbers: NDArray[np.float64],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    widths: NDArray[np.float64],
-    has_gaps: NDArray[np.bool_],
-    others: int,
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-    """Return numbers in widths from the lowest, with room for other columns, distances from missing
-    ones, and slacks.
-
-    A number beyond those of all rows is moved to the end. How far that is counts as nearer to a
-    missing one, limited to what single precision holds.
-    """
-    n, m = numbers.shape
-    places, gaps = np.empty((n, m + others), np.float32), np.ones((n, m), np.float32)
-    slack = np.full(n, 1e-6 * (m + others))
-    for i in range(n):
-        for j in range(m):
-            number, beyond = numbers[i, j], 0.0
-            if not np.isnan(number):
-                number = min(max(number, low[j]), high[j])
-                beyond = min(abs(numbers[i, j] - number) / widths[j], 1e30)
-            places[i, j], gaps[i, j] = (number - low[j]) / widths[j], 1 - beyond
-            slack[i] += (1e-12 + 1e-6 * has_gaps[j]) * beyond
-    return places, gaps, slack
-
-
-@jit
-def _nearest_of(
-    who: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    numbers: NDArray[np.float64],
-    codes: NDArray[np.uint64],
-    row_numbers: NDArray[np.float64],
-    row_codes: NDArray[np.uint64],
-    widths: NDArray[np.float64],
-    cost: NDArray[np.float64],
-) -> NDArray[np.int64]:
-    """Return the nearest row to each, of pairs of these; distances are bit for bit those of
-    `Heom`.
-    """
-    away, least = np.zeros(who.size), np.full(len(numbers), np.inf)
-    for pair in range(who.size):
-        i, row, differ = who[pair], rows[pair], 0
-        for j in range(widths.size):
-            missing = np.isnan(numbers[i, j]), np.isnan(row_numbers[row, j])
-            if missing[0] or missing[1]:
-                away[pair] += missing[0] != missing[1]
-            else:
-                away[pair] += abs(numbers[i, j] - row_numbers[row, j]) / widths[j]
-        for j in range(codes.shape[1]):
-            differ += codes[i, j] != row_codes[row, j]
-        away[pair] = (away[pair] + differ) / (widths.size + codes.shape[1]) + cost[row]
-        least[i] = min(least[i], away[pair])
-    found = np.full(len(numbers), len(row_numbers))
-    for pair in range(who.size):
-        i = who[pair]
-        if away[pair] <= least[i] + TIE:
-            found[i] = min(found[i], rows[pair])
-    return found
+    def _parts(self, codes: HeomCodes) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return rows in the form that `NearestRows` takes; -1 for a category that no row has."""
+        categories = np.empty(codes.codes.shape, dtype=np.int64)
+        for j, hashes in enumerate(self._hashes):
+            column = codes.codes[:, j]
+            place = np.searchsorted(hashes, column).clip(max=len(hashes) - 1)
+            categories[:, j] = np.where(hashes[place] == column, place, -1)
+        return codes.numbers / self._widths, categories
 
 
 _ANSWERS: WeakKeyDictionary[ServedRows, dict[Hashable, tuple[DesiredOutcome, _Answers]]] = (

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from pandas.api import types
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.encoded_table import table_of
+from cfk_plugin.data.codes import Column
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import is_missing, to_text
 from cfk_plugin.data.schema import Schema, SchemaAttribute, type_of_values
+from cfk_plugin.data.tables import table_of
 from cfk_plugin.data.values import conform, dates_of, to_numbers
 from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 from cfk_plugin.metrics.heom import hashes_of
@@ -403,18 +403,18 @@ def _number_of(value: Any) -> float:
 
 def _fill(attribute: SchemaAttribute, column: pd.Series) -> SchemaAttribute:
     if attribute.kind == "numeric" and attribute.bounds is None and attribute.bins is None:
-        domain = Domain.of(column, attribute)
-        bounds = float(domain.values[0]), float(domain.values[-1])
+        numbers = Column.read(column, attribute)
+        is_date = numbers.kind == "date"
+        bounds = float(numbers.values[0]), float(numbers.values[-1])
         kind = (
-            str(column.dtype)
-            if domain.is_date and types.is_datetime64_any_dtype(column.dtype)
-            else None
+            str(column.dtype) if is_date and types.is_datetime64_any_dtype(column.dtype) else None
         )
-        kind = "datetime64[us]" if domain.is_date and kind is None else kind
+        kind = "datetime64[us]" if is_date and kind is None else kind
         kind = "int64" if types.is_integer_dtype(column.dtype) else kind
         return replace(attribute, bounds=bounds, learned=("bounds", "nullable"), dtype=kind)
     if attribute.kind == "nominal" and attribute.categories is None:
-        originals = Domain.of(column, attribute).originals.tolist()
+        values = Column.read(column, attribute).values.tolist()
+        originals = [value for value in values if value is not None]
         plain = tuple(v if isinstance(v, (str, int, float, bool)) else str(v) for v in originals)
         kind = (
             "category" if isinstance(column.dtype, pd.CategoricalDtype) else type_of_values(plain)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfk_plugin.dp.noise import Counts, Marginal, PrivateRows
-from cfk_plugin.protection.compiled import inner
 
 # public groups of a column's codes; each merges groups of the level before
 Groups = Sequence[NDArray[np.int32]]
@@ -51,9 +50,7 @@ class Edge:
 
 
 class Likelihood(NamedTuple):
-    """Log-probabilities of codes given those of a parent column, the columns' tables end to end;
-    kernels take it.
-    """
+    """Log-probabilities of codes given those of a parent column, the columns' tables end to end."""
 
     parents: NDArray[np.int64]  # -1: none
     flat: Counts
@@ -66,20 +63,31 @@ class Likelihood(NamedTuple):
             self.flat[self.first + codes[:, self.parents] * self.stride + codes].sum(axis=1)
         )
 
+    def gains(self, codes: NDArray[np.int32], others: NDArray[np.int32]) -> Counts:
+        """Return how much likelier each row would be with one other code, for each column.
 
-@inner
-def gain_of(likelihood: Likelihood, codes: NDArray[np.int32], j: int, code: int) -> float:
-    """Return how much likelier a row, given by its codes, would be with another one in column
-    `j`.
-    """
-    parents, flat, first, stride = likelihood
-    start = first[j] + codes[parents[j]] * stride[j]
-    found = flat[start + code] - flat[start + codes[j]]
-    for child in range(codes.size):
-        if parents[child] == j:
-            start, step = first[child] + codes[child], stride[child]
-            found += flat[start + code * step] - flat[start + codes[j] * step]
-    return float(found)
+        Parameters
+        ----------
+        codes : int array, shape (n_rows, n_columns)
+        others : int array, shape (n_rows, n_columns)
+            The other code in each column.
+
+        Returns
+        -------
+        float array, shape (n_rows, n_columns)
+            Differences of log-probabilities: column j changes only in column j.
+        """
+        starts = self.first + codes[:, self.parents] * self.stride
+        gains = self.flat[starts + others] - self.flat[starts + codes]
+        # The probabilities of a column's children change, too.
+        children = np.flatnonzero(self.parents >= 0)
+        parents = self.parents[children]
+        strides = self.stride[children]
+        starts = self.first[children] + codes[:, children]
+        after = self.flat[starts + others[:, parents] * strides]
+        before = self.flat[starts + codes[:, parents] * strides]
+        is_parent = parents[:, None] == np.arange(codes.shape[1])
+        return np.asarray(gains + (after - before) @ is_parent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.encoded_table import one_row
-from cfk_plugin.dp.domain import PublicColumn, PublicDomain
-from cfk_plugin.dp.forest import Likelihood, gain_of
+from cfk_plugin.data.tables import one_row
+from cfk_plugin.dp.domain import PublicDomain
+from cfk_plugin.dp.forest import Likelihood
 from cfk_plugin.metrics.heom import TIE, HeomCodes, differences
-from cfk_plugin.protection.compiled import jit
 
+_PARTS = np.arange(1, 8) / 8  # of the way to a goal
 _FEW = 8  # most rows for which a call of the model also tries what may come next
 
 Met = Callable[[pd.DataFrame, NDArray[np.int64]], NDArray[np.bool_]]
@@ -70,7 +70,7 @@ class _Plan(NamedTuple):
         weight: NDArray[np.float64],
         likely: Likelihood,
     ) -> _Plan:
-        rank, size = _ranks(likely, points.codes.copy(), own.codes, gaps.copy(), weight)
+        rank, size = _ranks(likely, points.codes, own.codes, gaps, weight)
         of = np.repeat(np.arange(len(size)), size)
         return cls(
             points, own, gaps, rank, size, of, np.arange(len(of)) - (np.cumsum(size) - size)[of]
@@ -92,33 +92,12 @@ class _Plan(NamedTuple):
         """Return rows with the first `held` own values, their queries, and the gaps left without
         the next value.
         """
-        codes, numbers, gaps = _after(*self.points, *self.own, self.gaps, self.rank, at, held)
-        return Cells(codes, numbers), self.own.take(at), gaps
+        rank = self.rank[at]
+        held = held[:, None]  # an axis for the columns
+        points = self.points.take(at).either(self.own.take(at), rank < held)
+        return points, self.own.take(at), np.where(rank <= held, 0.0, self.gaps[at])
 
 
-@jit
-def _after(
-    codes: NDArray[np.int32],
-    numbers: NDArray[np.float64],
-    own_codes: NDArray[np.int32],
-    own_numbers: NDArray[np.float64],
-    gaps: NDArray[np.float64],
-    rank: NDArray[np.int64],
-    at: NDArray[np.int64],
-    held: NDArray[np.int64],
-) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-    """Return codes, numbers and gaps of `_Plan.after`."""
-    found = codes[at], numbers[at], gaps[at]
-    for i in range(at.size):
-        for j in range(codes.shape[1]):
-            if rank[at[i], j] < held[i]:
-                found[0][i, j], found[1][i, j] = own_codes[at[i], j], own_numbers[at[i], j]
-            if rank[at[i], j] <= held[i]:
-                found[2][i, j] = 0.0
-    return found
-
-
-@jit
 def _ranks(
     likelihood: Likelihood,
     codes: NDArray[np.int32],
@@ -129,43 +108,35 @@ def _ranks(
     """Return the place of each column when own values that make a row better are taken over, best
     first, and how many.
 
-    The place of other columns is the number of columns. Codes and gaps are written to.
+    Parameters
+    ----------
+    likelihood : Likelihood
+    codes, own, gaps : arrays, shape (n_rows, n_columns)
+    weight : float array, shape (n_rows,)
+
+    Returns
+    -------
+    rank : int array, shape (n_rows, n_columns)
+        The place of a column that is not taken over is the number of columns.
+    size : int array, shape (n_rows,)
     """
-    n, m = codes.shape
-    rank, size = np.full((n, m), m), np.zeros(n, np.int64)
-    for i in range(n):
-        while True:
-            best, most = -1, TIE
-            for j in range(m):
-                if gaps[i, j] > 0:
-                    gain = gaps[i, j] + weight[i] * gain_of(likelihood, codes[i], j, own[i, j])
-                    if gain > most:
-                        best, most = j, gain
-            if best < 0:
-                break
-            rank[i, best], codes[i, best], gaps[i, best] = size[i], own[i, best], 0.0
-            size[i] += 1
+    codes = codes.copy()
+    gaps = gaps.copy()
+    rank = np.full(codes.shape, codes.shape[1])
+    size = np.zeros(len(codes), dtype=np.int64)
+    rows = np.arange(len(codes))  # rows with values to take over
+    while len(rows):
+        gains = gaps[rows] + weight[rows, None] * likelihood.gains(codes[rows], own[rows])
+        gains[gaps[rows] <= 0] = 0.0
+        best = gains.argmax(axis=1)
+        is_better = gains.max(axis=1) > TIE
+        rows = rows[is_better]
+        best = best[is_better]
+        rank[rows, best] = size[rows]
+        codes[rows, best] = own[rows, best]
+        gaps[rows, best] = 0.0
+        size[rows] += 1
     return rank, size
-
-
-class _Numbers(NamedTuple):
-    """What a kernel knows of the columns of numbers."""
-
-    edges: NDArray[np.float64]  # of the bins of all columns, end to end
-    # where those of column j end; they begin where those of column j - 1 end
-    ends: NDArray[np.int64]
-    widths: NDArray[np.float64]  # 0 for categories
-    whole: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, columns: Sequence[PublicColumn]) -> _Numbers:
-        edges = [column.edges if column.is_numeric else np.empty(0) for column in columns]
-        widths = np.array([column.width if column.is_numeric else 0.0 for column in columns])
-        ends, whole = (
-            np.cumsum([*map(len, edges)]),
-            np.array([column.is_whole for column in columns]),
-        )
-        return cls(np.concatenate(edges), ends, widths, whole)
 
 
 class _Nearer(NamedTuple):
@@ -188,63 +159,6 @@ class _Nearer(NamedTuple):
         return (self.at[better], self.column[better]), Cells(
             self.codes[better, best], self.numbers[better, best]
         )
-
-
-@jit
-def _parts_of_ways(
-    likelihood: Likelihood,
-    known: _Numbers,
-    codes: NDArray[np.int32],
-    numbers: NDArray[np.float64],
-    goals: NDArray[np.float64],
-    left: NDArray[np.bool_],
-    weight: NDArray[np.float64],
-) -> tuple[Any, ...]:
-    """Return the fields of `_Nearer`: in the first column left to each row, one to seven eighths of
-    the way to a goal.
-
-    The gain of a number that comes a second time, as whole numbers are rounded, is 0. Trials are
-    those with a gain.
-    """
-    n, parts = len(codes), 7
-    at, column, size = np.empty(n, np.int64), np.empty(n, np.int64), 0
-    for i in range(n):
-        for j in range(codes.shape[1]):
-            if left[i, j] and np.isfinite(goals[i, j]) and goals[i, j] != numbers[i, j]:
-                at[size], column[size] = i, j
-                size += 1
-                break
-    found, tried, gains = (
-        np.empty((size, parts), np.int32),
-        np.empty((size, parts)),
-        np.zeros((size, parts)),
-    )
-    row, which, trials = np.empty(size * parts, np.int64), np.empty(size * parts, np.int64), 0
-    for place in range(size):
-        i, j = at[place], column[place]
-        edges = known.edges[known.ends[j - 1] if j else 0 : known.ends[j]]
-        start, last = numbers[i, j], numbers[i, j]
-        for part in range(parts):
-            number = start + (goals[i, j] - start) * (part + 1) / (parts + 1)
-            number = np.rint(number) if known.whole[j] else number
-            code = min(max(np.searchsorted(edges, number, side="right") - 1, 0), edges.size - 2)
-            tried[place, part], found[place, part] = number, code
-            if number != last:
-                gains[place, part] = abs(number - start) / known.widths[j]
-                gains[place, part] += weight[i] * gain_of(likelihood, codes[i], j, code)
-            if gains[place, part] > TIE:
-                row[trials], which[trials] = place, part
-                trials += 1
-            last = number
-    row, which = row[:trials], which[:trials]
-    trial_codes, trial_numbers = codes[at[row]], numbers[at[row]]
-    for trial in range(trials):
-        j = column[row[trial]]
-        trial_codes[trial, j], trial_numbers[trial, j] = (
-            found[row[trial], which[trial]],
-            tried[row[trial], which[trial]],
-        )
-    return at[:size], column[:size], found, tried, gains, row, which, trial_codes, trial_numbers
 
 
 class _Replies:
@@ -300,7 +214,9 @@ class Mover:
 
     def __init__(self, domain: PublicDomain, likelihood: Likelihood, rows: Cells) -> None:
         self.domain, self.likelihood, self.rows = domain, likelihood, rows
-        self._numbers = _Numbers.of(domain.columns)
+        self._widths = np.array(
+            [column.width if column.is_numeric else 0.0 for column in domain.columns]
+        )
 
     def points(self, queries: HeomCodes) -> Cells:
         """Return queries by column of the domain; the code of what is not declared is -1."""
@@ -352,7 +268,7 @@ class Mover:
         rows, that is asked about in the same call of the model for every value that this may be,
         and so are the first numbers that come part of the way if all else holds.
         """
-        widths, waiting = self._numbers.widths, np.arange(len(points.codes))
+        widths, waiting = self._widths, np.arange(len(points.codes))
         gaps = np.where(
             widths, differences(points.numbers, own.numbers, widths), points.codes != own.codes
         )
@@ -405,7 +321,52 @@ class Mover:
         weight: NDArray[np.float64],
         left: NDArray[np.bool_] | None = None,
     ) -> _Nearer:
-        left = np.ones(points.codes.shape, dtype=bool) if left is None else left
-        found = _parts_of_ways(self.likelihood, self._numbers, *points, own.numbers, left, weight)
-        at, column, codes, numbers, gains, row, part, *trials = found
-        return _Nearer(at, column, codes, numbers, gains, row, part, Cells(*trials))
+        """Return numbers that come part of the way to own ones, in the first column left to each
+        row.
+
+        The gain of a number that comes a second time, as whole numbers are rounded, is 0. Trials
+        are those with a gain.
+        """
+        is_apart = np.isfinite(own.numbers) & (own.numbers != points.numbers)
+        if left is not None:
+            is_apart &= left
+        at = np.flatnonzero(is_apart.any(axis=1))
+        column = is_apart[at].argmax(axis=1)
+        start = points.numbers[at, column, None]
+        numbers = start + (own.numbers[at, column, None] - start) * _PARTS
+        codes = np.empty(numbers.shape, dtype=np.int32)
+        for j in np.unique(column):
+            rows = column == j
+            numbers[rows], codes[rows] = self._declared(int(j), numbers[rows])
+        gains = np.abs(numbers - start) / self._widths[column, None]
+        gains += weight[at, None] * self._gains(points.codes[at], column, codes)
+        gains[np.diff(numbers, prepend=start) == 0] = 0.0
+        row, part = np.nonzero(gains > TIE)
+        trials = points.take(at[row])
+        trials.put((np.arange(len(row)), column[row]), Cells(codes[row, part], numbers[row, part]))
+        return _Nearer(at, column, codes, numbers, gains, row, part, trials)
+
+    def _declared(
+        self, j: int, numbers: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+        """Return numbers as a column may have them, and their codes."""
+        column = self.domain.columns[j]
+        if column.is_whole:
+            numbers = np.rint(numbers)
+        codes = np.searchsorted(column.edges, numbers, side="right") - 1
+        return numbers, codes.clip(0, len(column.edges) - 2).astype(np.int32)
+
+    def _gains(
+        self, codes: NDArray[np.int32], column: NDArray[np.int64], others: NDArray[np.int32]
+    ) -> NDArray[np.float64]:
+        """Return how much likelier rows would be with other codes in one column each.
+
+        `codes` has the shape (n_rows, n_columns), `column` (n_rows,); `others` and the result have
+        the shape (n_rows, n_others).
+        """
+        n_others = others.shape[1]
+        repeated = np.repeat(codes, n_others, axis=0)
+        place = np.arange(len(repeated)), np.repeat(column, n_others)
+        changed = repeated.copy()
+        changed[place] = others.ravel()
+        return self.likelihood.gains(repeated, changed)[place].reshape(others.shape)

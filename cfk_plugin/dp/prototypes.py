@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.encoded_table import require_features, select
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome, Outcome
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sentences import Presentation
+from cfk_plugin.data.tables import require_features, select
 from cfk_plugin.dp.answer_rows import (
     ServedRows,
     balanced_weight,
@@ -42,7 +42,6 @@ from cfk_plugin.errors import (
     ModelError,
     NotFittedError,
     PolicyError,
-    PopulationError,
     PrivacyLeakWarning,
 )
 from cfk_plugin.metrics.provenance import declarations_of, environment_of
@@ -251,11 +250,6 @@ class DPPrototypes:
         """
         self._check_settings()
         check_population(population)
-        population.require_rows(
-            PopulationError(
-                "counts are noised once, where the rows are; this population has none here"
-            )
-        )
         domain = PublicDomain.of(population, with_target=self.model_access == "surrogate")
         features = list(population.schema.features)
         if self.model_access == "surrogate":

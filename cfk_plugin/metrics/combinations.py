@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.combinations import Grid, rows_for_cells
+from cfk_plugin.data.codes import Floats, mixed
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.population import Population
@@ -75,18 +76,18 @@ def pureness(
     goal.require_same_for_all(
         InputError('pureness needs the desired label itself: "opposite" depends on who asks')
     )
-    row, grid = _combinations(region, counterfactual, population)
-    exact = method == "exact" or (method == "auto" and grid.size <= cell_budget) or n >= grid.size
-    cells = grid.all() if exact else grid.sample(n, np.random.default_rng(random_state))
-    labels = LabelModel(model, population.schema.features)
-    answers = labels(
-        rows_for_cells(population.encoder, row, np.zeros(len(cells), dtype=np.int64), cells)
-    )
-    goal.check(labels.classes, answers)
-    good = int(goal.is_met(answers).sum())
-    value = good / len(cells)
-    low, high = (value, value) if exact else clopper_pearson(good, len(cells))
-    return Pureness(value, low, high, exact, len(cells))
+    row, options = _combinations(region, counterfactual, population)
+    n_combinations = prod(map(len, options))
+    is_exact = method == "exact" or n >= n_combinations
+    is_exact |= method == "auto" and n_combinations <= cell_budget
+    quasi = mixed(options) if is_exact else _drawn(options, n, random_state)
+    label_model = LabelModel(model, population.schema.features)
+    labels = label_model(_rows(quasi, row, population))
+    goal.check(label_model.classes, labels)
+    n_desired = int(goal.is_met(labels).sum())
+    value = n_desired / len(quasi)
+    low, high = (value, value) if is_exact else clopper_pearson(n_desired, len(quasi))
+    return Pureness(value, low, high, is_exact, len(quasi))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,33 +155,66 @@ def region_plausibility(
     """
     if n < 1:
         raise InputError("n must be at least 1")
-    row, grid = _combinations(region, counterfactual, population)
-    cells = grid.sample(n, np.random.default_rng(random_state))
-    rows = rows_for_cells(population.encoder, row, np.zeros(len(cells), dtype=np.int64), cells)
-    return plausibility(rows, population)
+    row, options = _combinations(region, counterfactual, population)
+    quasi = _drawn(options, n, random_state)
+    return plausibility(_rows(quasi, row, population), population)
 
 
 def _combinations(
     region: Region,
     counterfactual: Mapping[str, Any] | pd.Series | pd.DataFrame,
     population: Population,
-) -> tuple[pd.DataFrame, Grid]:
-    """Return a counterfactual as the training table would have it, and the combinations of its
-    region.
+) -> tuple[Floats, list[Floats]]:
+    """Return a counterfactual, shape (n_features,), and the values of its region.
+
+    A number of the counterfactual that no training row has is one more value.
     """
-    features = population.schema.features
+    codes = population.row_codes
     if not isinstance(counterfactual, pd.DataFrame):
         counterfactual = pd.DataFrame(
-            {name: [counterfactual[name]] for name in features if name in counterfactual}
+            {name: [counterfactual[name]] for name in codes.names if name in counterfactual}
         )
     if len(counterfactual) != 1:
         raise InputError("give one counterfactual, as one row")
-    if lost := [name for name in features if name not in counterfactual.columns]:
+    if lost := [name for name in codes.names if name not in counterfactual.columns]:
         raise InputError(f"the counterfactual lacks {', '.join(lost)}")
-    row = population.conform(counterfactual)
-    grid = Grid.of(
-        region, population, population.encode(row)[0][0, population.schema.quasi_positions].tolist()
-    )
-    if grid.size == 0:
+    row = codes.encode(counterfactual)[0]
+    if np.isnan(row).any():
+        names = [name for name, code in zip(codes.names, row, strict=True) if np.isnan(code)]
+        raise InputError(
+            f"the counterfactual has values that the population lacks: {', '.join(names)}"
+        )
+    options = codes.options(region)
+    if not all(map(len, options)):
         raise InputError("the region holds no value combination of the population")
-    return row, grid
+    for place, j in enumerate(codes.quasi.tolist()):
+        is_new = row[j] not in codes.columns[j].places
+        if is_new and codes.columns[j].has_value(region[codes.names[j]], row[j]):
+            options[place] = np.union1d(options[place], row[[j]])
+    return row, options
+
+
+def _drawn(options: list[Floats], n: int, random_state: int | np.random.Generator | None) -> Floats:
+    """Return n different combinations, drawn uniformly, or all if there are not more.
+
+    The shape is (n_combinations, n_quasi).
+    """
+    sizes = [len(values) for values in options]
+    if n >= prod(sizes):
+        return mixed(options)
+    random = np.random.default_rng(random_state)
+    combinations: dict[tuple[int, ...], None] = {}
+    while len(combinations) < n:  # rejection needs little memory, however large the region is
+        picks = [random.integers(0, size, n).tolist() for size in sizes]
+        combinations |= dict.fromkeys(zip(*picks, strict=True))
+    places = np.array(list(combinations)[:n])
+    columns = [values[place] for values, place in zip(options, places.T, strict=True)]
+    return np.column_stack(columns)
+
+
+def _rows(quasi: Floats, row: Floats, population: Population) -> pd.DataFrame:
+    """Return combinations, shape (n, n_quasi), with a row's private values, as the model takes
+    them.
+    """
+    codes = population.row_codes
+    return codes.decode(codes.rows_of(quasi, row[codes.private]))

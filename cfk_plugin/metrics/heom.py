@@ -104,14 +104,14 @@ class Heom:
 
     @classmethod
     def of(cls, population: Population) -> Heom:
-        """Take columns and ranges from a population whose rows are in this process; no row is
-        read.
-        """
-        # raises where rows are elsewhere, as ranges are unknown then
-        population.rows(np.empty(0, dtype=np.int64))
-        domains = {name: population.domains[name] for name in population.schema.features}
-        widths = {name: domain.width for name, domain in domains.items() if domain.is_numeric}
-        return cls([*widths], [name for name in domains if name not in widths], widths)
+        """Take columns and ranges from a population whose rows are in this process."""
+        columns = population.row_codes.columns
+        widths = {
+            column.name: column.span if len(column.values) > 1 else 0.0
+            for column in columns
+            if column.is_numeric
+        }
+        return cls([*widths], [c.name for c in columns if not c.is_numeric], widths)
 
     def encode(self, frame: pd.DataFrame) -> HeomCodes:
         if lost := [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from math import isfinite
+from math import fsum, isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -44,10 +44,8 @@ def ncp(region: Region, population: Population) -> float:
 
 
 def weigh_losses(parts: Mapping[str, float], schema: Schema) -> float:
-    total = 0.0
-    for name, loss in parts.items():
-        total += schema[name].weight * loss
-    return total
+    """Return the weighted sum of penalties, the same for any order of columns."""
+    return fsum(schema[name].weight * loss for name, loss in parts.items())
 
 
 def ncp_by_attribute(region: Region, population: Population) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cfk_plugin.data.domain import Domain, Rows
+from cfk_plugin.data.codes import Column, Ints
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema, SchemaAttribute
 
@@ -21,32 +21,28 @@ SCHEMA_VERSION = 1
 
 
 def facts_of(population: Population, k: int) -> dict[str, Any]:
-    """Return exact counts of a population, for the data holder, without a value of an attribute.
-
-    A count is None if a sealed population does not contain it.
-    """
+    """Return exact counts of a population, for the data holder, without a value of an attribute."""
+    column_of = {column.name: column for column in population.row_codes.columns}
     return {
         "schema_version": SCHEMA_VERSION,
-        "rows": population.n_rows_here,
+        "rows": population.n_rows,
         "people": population.n_people,
+        "fingerprint": population.fingerprint,
         "subject_key": population.schema.subject is not None,
         "k": k,
         **_exposure(population.smallest_classes(), k),
         "attributes": [
-            _attribute(a, population.domains.get(a.name), bounded=a.role == "quasi-identifier")
+            _attribute(a, column_of.get(a.name), bounded=a.role == "quasi-identifier")
             for a in population.schema.attributes
         ],
     }
 
 
-def _exposure(smallest_classes: Rows, k: int) -> dict[str, Any]:
+def _exposure(smallest_classes: Ints, k: int) -> dict[str, Any]:
     """Return how many people share their quasi-identifiers with few others.
 
-    `smallest_classes` has the size of each person's smallest class, and is empty if no class is
-    known.
+    `smallest_classes` has the size of each person's smallest class.
     """
-    if not len(smallest_classes):
-        return {"unique": None, "below_k": None, "classes": []}
     by_size = np.bincount(smallest_classes, minlength=k + 1)
     return {
         "unique": int(by_size[1]),
@@ -55,7 +51,7 @@ def _exposure(smallest_classes: Rows, k: int) -> dict[str, Any]:
     }
 
 
-def _classes(by_size: Rows, k: int) -> list[dict[str, Any]]:
+def _classes(by_size: Ints, k: int) -> list[dict[str, Any]]:
     """Return the people whose class has 1 to k, k to 2k, 2k to 5k, 5k to 10k, ... people."""
     steps = (k * step * 10**power for power in count() for step in (1, 2, 5))
     edges = [1, *takewhile(lambda edge: edge < len(by_size), steps)]
@@ -76,7 +72,7 @@ def declarations_of(schema: Schema) -> dict[str, Any]:
 
 
 def _attribute(
-    attribute: SchemaAttribute, domain: Domain | None, *, bounded: bool
+    attribute: SchemaAttribute, column: Column | None, *, bounded: bool
 ) -> dict[str, Any]:
     said = (attribute.bounds, attribute.categories, attribute.levels, attribute.hierarchy)
     source = "declared" if any(setting is not None for setting in said) else "learned"
@@ -85,7 +81,7 @@ def _attribute(
         "role": attribute.role,
         "kind": attribute.kind,
         "weight": attribute.weight,
-        "distinct": None if domain is None or domain.is_open else len(domain.values),
+        "distinct": None if column is None else column.n_distinct,
         "bounds": source if bounded else None,
         "learned": list(attribute.learned),
     }

@@ -282,11 +282,12 @@ class SensitiveFigures:
     @classmethod
     def of(cls, population: Population, rows: NDArray[np.int64]) -> SensitiveFigures:
         names = population.schema.sensitive
-        if not names or not population.has_rows:
+        if not names:
             return cls()
         diversity, closeness, disclosure = [], [], []
         for name in names:
-            everybody, ordered = population.column(name), population.domains[name].is_interval
+            everybody = population.column(name)
+            ordered = population.schema[name].kind in ("numeric", "ordinal")
             inside = everybody.take(rows)
             diversity.append(l_diversity(inside).distinct)
             shares = _distributions(inside, everybody, ordered)

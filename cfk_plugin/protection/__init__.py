@@ -1,8 +1,6 @@
 """Protectors: from a counterfactual to a region that enough people share."""
 
-from cfk_plugin.protection.lookup.exact import ExactProtector
-from cfk_plugin.protection.lookup.grasp import GraspProtector
-from cfk_plugin.protection.lookup.mondrian import MondrianProtector
+from cfk_plugin.protection.protectors import ExactProtector, GraspProtector, MondrianProtector
 
 BUILT_IN = {"exact": ExactProtector, "grasp": GraspProtector, "mondrian": MondrianProtector}
 """Protectors by their name in `KAnonymizer`."""

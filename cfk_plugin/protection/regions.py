@@ -1,155 +1,398 @@
-"""Between regions and codes: the smallest region with some codes, and the codes of a region."""
+"""Regions: boxes over the quasi-identifiers, many of them in a few arrays.
+
+`Regions` has one part per quasi-identifier: ranges of a number, date or level (`LineParts`), or
+sets of categories or leaves (`SetParts`). Each part describes all regions at once.
+
+`Space` gives people coordinates in which NCP is the sum of the sides of a box.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
-from cfk_plugin.data.domain import Domain
-from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.codes import MISSING, Codes, Column, Floats, Ints, Mask, mixed
+from cfk_plugin.data.region import Interval, Part, Region, to_text
 from cfk_plugin.data.schema import Hierarchy
-from cfk_plugin.protection.axes import Codes, Floats, Ints
+from cfk_plugin.errors import HostOnly
 
 
-def region_of(population: Population, cells: Codes, own_numbers: Floats | None = None) -> Region:
-    """Return the smallest region that holds some combinations.
+@dataclass(frozen=True, eq=False, repr=False)
+class Space(HostOnly):
+    """Coordinates of the quasi-identifiers, in which NCP is the sum of the sides of a box.
 
-    Parameters
+    A number, date or level is one coordinate: its code in shares of the column's span, times the
+    weight of the column. A category of a nominal column is one coordinate for each of the column's
+    n categories: weight / n at its position, and 0 elsewhere. So a box over m > 1 categories has m
+    sides of weight / n, which add up to its NCP.
+
+    A leaf of a hierarchy is such a category once per level of the tree: at the lowest level one of
+    the leaves, then one of their parents, and so on up to the children of the root. Sides are
+    chosen so that a box over two leaves has the NCP of their lowest common node, if all nodes of a
+    level have equally many leaves. This is an approximation: in other trees it is the mean over a
+    level, and boxes over more leaves of the same node cost more than the node.
+    """
+
+    codes: Codes
+
+    @cached_property
+    def caps(self) -> Floats:
+        """The most that each side of a box counts, shape (n_dimensions,).
+
+        A box with numbers and missing values has the whole NCP of the column.
+        """
+        caps: list[float] = []
+        for column in self._columns:
+            if column.is_line:
+                caps.append(column.attribute.weight)
+                continue
+            for level in _levels_of(column):
+                caps += [level.side] * level.n_nodes
+        return np.array(caps)
+
+    def points(self, rows: Floats) -> Floats:
+        """Return the coordinates of rows, shape (n_rows, n_dimensions).
+
+        `rows` has the shape (n_rows, n_features).
+        """
+        points = np.zeros((len(rows), len(self.caps)))
+        every_row = np.arange(len(rows))
+        first = 0  # dimension of the next column or level
+        for j, column in zip(self.codes.quasi.tolist(), self._columns, strict=True):
+            if column.is_line:
+                points[:, first] = rows[:, j] * (column.attribute.weight / column.span)
+                first += 1
+                continue
+            positions = rows[:, j].astype(np.int64)
+            for level in _levels_of(column):
+                points[every_row, first + level.node_of_value[positions]] = level.side
+                first += level.n_nodes
+        return points
+
+    @property
+    def _columns(self) -> list[Column]:
+        return [self.codes.columns[j] for j in self.codes.quasi.tolist()]
+
+
+def box_ncp(low: Floats, high: Floats, caps: Floats) -> Floats:
+    """Return the NCP of boxes; the last axis of all arrays is that of the dimensions."""
+    ncp: Floats = np.minimum(high - low, caps).sum(axis=-1)
+    return ncp
+
+
+class _Level(NamedTuple):
+    """A level of a tree over the categories of a column.
+
+    Attributes
     ----------
-    cells : shape (n, n_quasi_identifiers); a code of -1 stands for the counterfactual's own number
-    own_numbers : shape (n_quasi_identifiers,); numbers of the counterfactual, if there is one
+    node_of_value : shape (n_values,); numbers from 0 on
+    side : what each node adds to the NCP of a box over several nodes
     """
-    parts: dict[str, Part] = {}
-    for j, name in enumerate(population.schema.quasi_identifiers):
-        codes = np.unique(cells[:, j])
-        own_number = None
-        if own_numbers is not None and codes[0] < 0:
-            own_number = float(own_numbers[j])
-        parts[name] = part_of_codes(population.domains[name], codes[codes >= 0], own_number)
-    return Region(parts)
+
+    node_of_value: Ints
+    side: float
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.node_of_value.max()) + 1
 
 
-def ends_of_region(population: Population, region: Region) -> list[Codes]:
-    """Return, for each quasi-identifier, codes whose smallest region is the given one.
+def _levels_of(column: Column) -> list[_Level]:
+    """Return the levels of a column's hierarchy below the root; of a nominal column, the only one.
 
-    These are the ends of a range, with "missing" if the range has it, and all codes of a set.
+    A missing value is one more node of each level.
     """
-    ends_of_parts = []
-    for name in population.schema.quasi_identifiers:
-        domain = population.domains[name]
-        codes = np.flatnonzero(domain.inside(region[name]))
-        ends = codes
-        if domain.is_interval:
-            is_value = codes < len(domain.values)
-            values = codes[is_value]
-            ends = np.concatenate([values[:1], values[-1:], codes[~is_value]])
-        ends_of_parts.append(np.unique(ends.astype(np.int32)))
-    return ends_of_parts
+    weight = column.attribute.weight
+    n_values = len(column.values)
+    hierarchy = column.attribute.hierarchy
+    if hierarchy is None:
+        return [_Level(np.arange(n_values), weight / n_values)]
+    n_leaves = hierarchy.high - hierarchy.low + 1  # under each node
+    levels = []
+    nodes: Ints = np.arange(len(hierarchy.leaves))  # above each leaf
+    apart = 1.0  # of two leaves with the same parent; each has half of it
+    while hierarchy.parent[nodes[0]] >= 0:
+        parents = hierarchy.parent[nodes].astype(np.int64)
+        apart += float(np.mean(n_leaves[parents] - n_leaves[nodes]))
+        node_of_value = np.unique(nodes, return_inverse=True)[1].reshape(-1)
+        if column.has_missing:
+            node_of_value = np.append(node_of_value, node_of_value.max() + 1)
+        levels.append(_Level(node_of_value, weight * apart / 2 / n_values))
+        nodes = parents
+        apart = 0.0
+    return levels
 
 
-def side_by_side(
-    codes_of_regions: Sequence[Sequence[Codes]], no_codes: Codes
-) -> tuple[Codes, Ints]:
-    """Return codes of several regions in one table, and the region that each line belongs to.
+@dataclass(frozen=True, eq=False, repr=False)
+class LineParts(HostOnly):
+    """What regions contain of a number, date or level: a range, and perhaps missing values.
 
-    Parameters
+    Attributes
     ----------
-    codes_of_regions : for each region, codes of each quasi-identifier; these are repeated to be of
-        one length
-    no_codes : shape (0, n_quasi_identifiers); the table if there is no region
-
-    Returns
-    -------
-    table : shape (n_lines, n_quasi_identifiers); all lines of a region together, in the given order
-    region_of_line : shape (n_lines,)
+    column : Column
+    low, high : shape (n_regions,)
+        Codes of both ends, included; inf and -inf if only missing values are inside.
+    has_missing : shape (n_regions,)
     """
-    tables = []
-    for codes_of_axes in codes_of_regions:
-        n_lines = max(map(len, codes_of_axes))
-        tables.append(np.column_stack([np.resize(codes, n_lines) for codes in codes_of_axes]))
-    n_lines_of_region = [len(table) for table in tables]
-    region_of_line = np.repeat(np.arange(len(codes_of_regions)), n_lines_of_region)
-    return np.concatenate([no_codes, *tables], dtype=np.int32), region_of_line
+
+    column: Column
+    low: Floats
+    high: Floats
+    has_missing: Mask
+
+    @classmethod
+    def of_groups(cls, column: Column, values: Floats, group: Ints, n_groups: int) -> LineParts:
+        """Return the hulls of groups; `values` and `group` have the shape (n_rows,)."""
+        is_missing = values == MISSING
+        low = np.full(n_groups, np.inf)
+        high = np.full(n_groups, -np.inf)
+        has_missing = np.zeros(n_groups, dtype=bool)
+        np.minimum.at(low, group[~is_missing], values[~is_missing])
+        np.maximum.at(high, group[~is_missing], values[~is_missing])
+        has_missing[group[is_missing]] = True
+        if column.attribute.weight == 0 and len(column.places):
+            low = np.minimum(low, column.places[0])
+            high = np.maximum(high, column.places[-1])
+            has_missing |= column.has_missing
+        return cls(column, low, high, has_missing)
+
+    @cached_property
+    def ncp(self) -> Floats:
+        """The NCP of each part, without the weight, shape (n_regions,)."""
+        has_range = self.low <= self.high
+        ncp = np.zeros(len(self.low))
+        if len(self.column.places) > 1:
+            width = (self.high - self.low)[has_range]
+            ncp[has_range] = np.minimum(width / self.column.span, 1.0)
+        ncp[has_range & self.has_missing] = 1.0
+        return ncp
+
+    def contains(self, values: Floats, region: int) -> Mask:
+        """Return which values are inside a region, shape (n_values,)."""
+        is_inside: Mask = (values >= self.low[region]) & (values <= self.high[region])
+        if self.has_missing[region]:
+            is_inside |= values == MISSING
+        return is_inside
+
+    def contains_by_region(self, values: Floats) -> Mask:
+        """Return which values are inside which regions, shape (n_values, n_regions)."""
+        values = values[:, None]  # an axis for the regions
+        is_inside: Mask = (values >= self.low) & (values <= self.high)
+        is_inside |= (values == MISSING) & self.has_missing
+        return is_inside
+
+    @cached_property
+    def n_options(self) -> Ints:
+        """The number of training values inside each region, shape (n_regions,)."""
+        first = np.searchsorted(self.column.places, self.low, side="left")
+        end = np.searchsorted(self.column.places, self.high, side="right")
+        n_options: Ints = np.maximum(end - first, 0) + self.has_missing
+        return n_options
+
+    def options(self, region: int) -> Floats:
+        """Return the training values inside a region, shape (n_options,); `MISSING` is last."""
+        places = self.column.places
+        options = places[(places >= self.low[region]) & (places <= self.high[region])]
+        return np.append(options, MISSING) if self.has_missing[region] else options
+
+    def part(self, region: int) -> Part:
+        """Return the part of a region as it is released."""
+        low = float(self.low[region])
+        high = float(self.high[region])
+        has_missing = bool(self.has_missing[region])
+        is_ordinal = self.column.kind == "ordinal"
+        if low > high:
+            no_levels = () if is_ordinal else None
+            return Interval(None, None, has_missing, no_levels)
+        if is_ordinal:
+            levels = tuple(map(to_text, self.column.values[int(low) : int(high) + 1]))
+            return Interval(levels[0], levels[-1], has_missing, levels)
+        return Interval(self.column.value(low), self.column.value(high), has_missing)
+
+    def take(self, regions: Ints | Mask) -> LineParts:
+        return LineParts(
+            self.column, self.low[regions], self.high[regions], self.has_missing[regions]
+        )
 
 
-def part_of_codes(domain: Domain, codes: Codes, own_number: float | None = None) -> Part:
-    """Return the smallest part that covers codes of one attribute.
+@dataclass(frozen=True, eq=False, repr=False)
+class SetParts(HostOnly):
+    """What regions contain of a category, or of a leaf of a hierarchy: a set.
 
-    If given, it also covers the number `own_number`, which no row of the population has.
+    Attributes
+    ----------
+    column : Column
+    inside : shape (n_regions, n_values)
     """
-    has_missing = bool(domain.has_missing and (codes == domain.missing_code).any())
-    present = codes
-    if domain.has_missing:
-        present = codes[codes != domain.missing_code]
-    if domain.attribute.kind == "numeric":
-        return _range_of_numbers(domain, present, own_number, has_missing)
-    if domain.attribute.kind == "ordinal":
-        return _range_of_levels(domain, present, has_missing)
-    if domain.attribute.hierarchy is not None:
-        return _leaves_of_node(domain, domain.attribute.hierarchy, present, has_missing)
-    return frozenset(domain.value(int(code)) for code in codes)
+
+    column: Column
+    inside: Mask
+
+    @classmethod
+    def of_groups(cls, column: Column, values: Floats, group: Ints, n_groups: int) -> SetParts:
+        """Return the smallest sets of groups; `values` and `group` have the shape (n_rows,).
+
+        In a hierarchy these are all leaves under the lowest node.
+        """
+        inside = np.zeros((n_groups, len(column.values)), dtype=bool)
+        inside[group, values.astype(np.int64)] = True
+        if column.attribute.weight == 0:
+            inside[:] = True
+        elif column.attribute.hierarchy is not None:
+            inside = _under_nodes(column.attribute.hierarchy, inside)
+        return cls(column, inside)
+
+    @cached_property
+    def ncp(self) -> Floats:
+        """The NCP of each part, without the weight, shape (n_regions,)."""
+        n_inside = self.n_options
+        return np.where(n_inside > 1, n_inside / self.inside.shape[1], 0.0)
+
+    def contains(self, values: Floats, region: int) -> Mask:
+        """Return which values are inside a region, shape (n_values,)."""
+        is_inside: Mask = self.inside[region].take(values.astype(np.int64))
+        return is_inside
+
+    def contains_by_region(self, values: Floats) -> Mask:
+        """Return which values are inside which regions, shape (n_values, n_regions)."""
+        is_inside: Mask = self.inside.T.take(values.astype(np.int64), axis=0)
+        return is_inside
+
+    @cached_property
+    def n_options(self) -> Ints:
+        """The number of categories inside each region, shape (n_regions,)."""
+        n_inside: Ints = self.inside.sum(axis=1, dtype=np.int64)
+        return n_inside
+
+    def options(self, region: int) -> Floats:
+        """Return the categories inside a region, shape (n_options,)."""
+        return np.flatnonzero(self.inside[region]).astype(np.float64)
+
+    def part(self, region: int) -> Part:
+        """Return the part of a region as it is released."""
+        return frozenset(self.column.values[self.inside[region]].tolist())
+
+    def take(self, regions: Ints | Mask) -> SetParts:
+        return SetParts(self.column, self.inside[regions])
 
 
-def _is_free(domain: Domain) -> bool:
-    """Return True if generalising costs nothing: then a part covers all values.
+def _under_nodes(hierarchy: Hierarchy, inside: Mask) -> Mask:
+    """Return sets with all leaves under the lowest node that covers each set.
 
-    The search relies on this.
+    The shapes are (n_sets, n_values). A missing value is next to the root, so only all values
+    together cover it and another one.
     """
-    return domain.attribute.weight == 0
+    n_leaves = len(hierarchy.leaves)
+    leaves = inside[:, :n_leaves]
+    n_missing = inside[:, n_leaves:].sum(axis=1)
+    n_inside = leaves.sum(axis=1)
+    first = leaves.argmax(axis=1)
+    last = n_leaves - 1 - leaves[:, ::-1].argmax(axis=1)
+    lowest = np.zeros(len(inside), dtype=np.int64)
+    for node in np.argsort(hierarchy.low - hierarchy.high, kind="stable"):  # the largest first
+        is_cover = (hierarchy.low[node] <= first) & (last <= hierarchy.high[node])
+        lowest[is_cover] = node
+    position = np.arange(n_leaves)
+    low = hierarchy.low[lowest][:, None]
+    high = hierarchy.high[lowest][:, None]
+    is_under = (low <= position) & (position <= high)
+    under = inside.copy()
+    under[:, :n_leaves] = np.where(n_inside[:, None] > 0, is_under, leaves)
+    under[(n_missing > 0) & (n_inside > 0)] = True
+    return under
 
 
-def _range_of_numbers(
-    domain: Domain, present: Codes, own_number: float | None, has_missing: bool
-) -> Interval:
-    """Return the range from the least to the largest of some codes and the own number."""
-    if own_number is None and not len(present):
-        return Interval(None, None, has_missing)
-    positions = domain.scaled[present]
-    if own_number is not None:
-        own_position = domain.place(np.array([own_number])) * domain.attribute.weight
-        positions = np.append(positions, own_position)
-    # The search relies on it that values at the same position are free: with a weight or a range of
-    # 0, these are all values.
-    first = np.searchsorted(domain.scaled, positions.min())
-    end = np.searchsorted(domain.scaled, positions.max(), "right")
-    inside = domain.values[first:end]
-    numbers = []
-    if len(inside):
-        numbers = [float(inside[0]), float(inside[-1])]
-    if own_number is not None:
-        numbers.append(own_number)
-    return Interval(domain.natural(min(numbers)), domain.natural(max(numbers)), has_missing)
+@dataclass(frozen=True, eq=False, repr=False)
+class Regions(HostOnly):
+    """Regions over the quasi-identifiers.
 
-
-def _range_of_levels(domain: Domain, present: Codes, has_missing: bool) -> Interval:
-    """Return the range of levels of an ordinal attribute that covers some codes."""
-    if not len(present):
-        return Interval(None, None, True, ())
-    low = int(present.min())
-    high = int(present.max())
-    if _is_free(domain):
-        low = 0
-        high = len(domain.values) - 1
-    levels = tuple(domain.values[low : high + 1])
-    return Interval(levels[0], levels[-1], has_missing, levels)
-
-
-def _leaves_of_node(
-    domain: Domain, hierarchy: Hierarchy, present: Codes, has_missing: bool
-) -> frozenset[Any]:
-    """Return the leaves of the lowest node that covers some codes.
-
-    A missing value is beside the root, so only all values together cover it and another one.
+    Attributes
+    ----------
+    codes : Codes
+    parts : tuple of LineParts or SetParts
+        One per quasi-identifier, in the order of ``codes.quasi``.
     """
-    if _is_free(domain):
-        present = np.arange(len(domain.values), dtype=np.int32)
-        has_missing = domain.has_missing
-    if not len(present):
-        return frozenset({None})
-    if has_missing:
-        return frozenset([*domain.originals, None])
-    node = hierarchy.cover([hierarchy.leaves[int(code)] for code in present])
-    return frozenset(domain.originals[hierarchy.low[node] : hierarchy.high[node] + 1])
+
+    codes: Codes
+    parts: tuple[LineParts | SetParts, ...]
+
+    @classmethod
+    def of_groups(cls, codes: Codes, rows: Floats, group: Ints) -> Regions:
+        """Return the smallest region of each group of rows.
+
+        A quasi-identifier of weight 0 is generalised to all its values.
+
+        Parameters
+        ----------
+        codes : Codes
+        rows : shape (n_rows, n_features)
+        group : shape (n_rows,); every number from 0 to the largest occurs
+        """
+        n_groups = int(group.max(initial=-1)) + 1
+        parts: list[LineParts | SetParts] = []
+        for j in codes.quasi.tolist():
+            column = codes.columns[j]
+            values = rows[:, j]
+            if column.is_line:
+                parts.append(LineParts.of_groups(column, values, group, n_groups))
+            else:
+                parts.append(SetParts.of_groups(column, values, group, n_groups))
+        return cls(codes, tuple(parts))
+
+    def __len__(self) -> int:
+        return len(self.parts[0].ncp)
+
+    def _counts(self) -> str:
+        return f"{len(self)} regions"
+
+    @cached_property
+    def ncp(self) -> Floats:
+        """The NCP of each region, shape (n_regions,)."""
+        ncp = np.zeros(len(self))
+        for part in self.parts:
+            ncp += part.column.attribute.weight * part.ncp
+        return ncp
+
+    def contains(self, rows: Floats, region: int) -> Mask:
+        """Return which rows, shape (n_rows, n_features), are inside a region; shape (n_rows,)."""
+        is_inside = np.ones(len(rows), dtype=bool)
+        for j, part in zip(self.codes.quasi.tolist(), self.parts, strict=True):
+            is_inside &= part.contains(rows[:, j], region)
+        return is_inside
+
+    def contains_by_region(self, rows: Floats) -> Mask:
+        """Return which rows are inside which regions, shape (n_rows, n_regions)."""
+        is_inside = np.ones((len(rows), len(self)), dtype=bool)
+        for j, part in zip(self.codes.quasi.tolist(), self.parts, strict=True):
+            is_inside &= part.contains_by_region(rows[:, j])
+        return is_inside
+
+    def size(self, region: int) -> int:
+        """Return how many combinations of training values a region has."""
+        return prod(int(part.n_options[region]) for part in self.parts)
+
+    def combinations(self, region: int) -> Floats:
+        """Return all combinations of training values in a region, shape (size, n_quasi)."""
+        return mixed([part.options(region) for part in self.parts])
+
+    def sample(self, region: int, n: int, random: np.random.Generator) -> Floats:
+        """Return n random combinations of a region, or all if there are not more.
+
+        The shape is (n_combinations, n_quasi). Combinations are drawn with replacement.
+        """
+        if self.size(region) <= n:
+            return self.combinations(region)
+        return np.column_stack([random.choice(part.options(region), n) for part in self.parts])
+
+    def region(self, region: int) -> Region:
+        """Return a region as it is released, with quasi-identifiers in the order of the schema."""
+        in_order = [self.parts[place] for place in np.argsort(self.codes.quasi).tolist()]
+        return Region({part.column.name: part.part(region) for part in in_order})
+
+    def take(self, regions: Ints | Mask) -> Regions:
+        """Return some of the regions."""
+        return Regions(self.codes, tuple(part.take(regions) for part in self.parts))

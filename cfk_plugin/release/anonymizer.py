@@ -4,6 +4,7 @@ results.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,18 +17,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.constraints import Rules, decided_features, most_changes, rules_of
+from cfk_plugin.data.call_rules import CallRules, most_changes
+from cfk_plugin.data.codes import Codes
+from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.display import advance, card, doing, facts, heard
-from cfk_plugin.data.encoded_table import Counterfactual, as_table, require_features, whole_number
-from cfk_plugin.data.margin import checked_later, requirement_of
-from cfk_plugin.data.model import LabelModel, thresholded
+from cfk_plugin.data.model import LabelModel, checked_later, thresholded
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.personal import age_columns, personal_columns
-from cfk_plugin.data.policy import PrivacyPolicy, SearchStart, policy_or
+from cfk_plugin.data.policy import PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
-from cfk_plugin.data.region import Region
-from cfk_plugin.data.training_labels import TrainingLabels
+from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.tables import Counterfactual, as_table, require_features, whole_number
 from cfk_plugin.errors import (
+    CFKError,
     HostOnly,
     InputError,
     NotFittedError,
@@ -38,22 +40,20 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
-from cfk_plugin.plugins import load_plugins
-from cfk_plugin.protection.answers.request import SearchOptions
-from cfk_plugin.protection.catalogue.catalogue import Catalogue
+from cfk_plugin.plugins import load_plugins, worst
 from cfk_plugin.records.logger import Track, observe
+from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
+from cfk_plugin.release.fail_closed import failing_closed, withheld
 from cfk_plugin.release.fit_checks import check
-from cfk_plugin.release.guarantee_choice import make_guarantee
-from cfk_plugin.release.pipeline import Pipeline
-from cfk_plugin.release.protector_choice import AUTO
+from cfk_plugin.release.lookup import Lookup
+from cfk_plugin.release.protector_choice import AUTO, choose_protector
 from cfk_plugin.release.publication import publish
-from cfk_plugin.release.results import (
-    Explanation,
-    GeneralizedCounterfactual,
-    Withheld,
-)
+from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
+
+_log = logging.getLogger("cfk_plugin")
+_TRIED = 256  # training rows on which the model is tried
 
 
 class KAnonymizer(HostOnly):
@@ -75,16 +75,6 @@ class KAnonymizer(HostOnly):
         settings.
     plugins : sequence
         Plugin objects or modules for this run, beside those found by entry points.
-    change_cost : float
-        What each private attribute that an answer asks to change adds to the distance by which a
-        catalogue's answers are chosen, where 1 is the whole range of a number. A quasi-identifier
-        outside of the answer's region always adds about 0.1. With 0, answers are chosen by distance
-        alone, and some ask for many changes of which several are tiny.
-    rounding : bool
-        Whether the numbers that a catalogue's answers ask to change are rounded, away from the
-        person's own, to multiples of five in the third significant digit: "an income of 1,250
-        instead of 980" rather than 1,234. A rounded number leaves only if the outcome holds
-        wherever the exact one's would have to.
     seed : int
         For protectors and samples that draw random numbers.
 
@@ -97,9 +87,20 @@ class KAnonymizer(HostOnly):
     >>> anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2))
     >>> population = Population.from_frame(train, schema)
     >>> _ = anonymizer.fit(population, model=lambda x: x.salary > 50, desired=True)
-    >>> str(anonymizer.transform(train.head(1))[0].region["age"])
+    >>> queries = pd.DataFrame({"age": [26], "salary": [30]})
+    >>> str(anonymizer.explain(queries)[0].region["age"])
     '24–25'
     """
+
+    policy_: PrivacyPolicy
+    population_: Population | None  # None if the catalogue was loaded from a file
+    goal_: DesiredOutcome
+    model_: LabelModel
+    later_: list[LabelModel]
+    catalogue_: Catalogue | None  # None under a lookup guarantee
+    lookup_: Lookup | None  # None under a catalogue
+    detector_: Detector | None
+    method_: str
 
     def __init__(
         self,
@@ -107,15 +108,11 @@ class KAnonymizer(HostOnly):
         policy: PrivacyPolicy | None = None,
         method: str | Protector = AUTO,
         plugins: Sequence[object] = (),
-        change_cost: float = 0.1,
-        rounding: bool = True,
         seed: int = 0,
     ) -> None:
         self.policy = policy
         self.method = method
         self.plugins = plugins
-        self.change_cost = change_cost
-        self.rounding = rounding
         self.seed = seed
 
     def unfitted(self) -> KAnonymizer:
@@ -124,8 +121,6 @@ class KAnonymizer(HostOnly):
             policy=self.policy,
             method=self.method,
             plugins=self.plugins,
-            change_cost=self.change_cost,
-            rounding=self.rounding,
             seed=self.seed,
         )
 
@@ -156,11 +151,8 @@ class KAnonymizer(HostOnly):
             second class; see `Thresholded`.
         later : sequence of models, optional
             Models that were trained again: on bootstraps or folds of the rows, or last months'
-            models; eight are a good number, two the least. An answer of the catalogue then needs an
-            outcome that these give too: the mean of their probabilities less 1.64 standard
-            deviations is above the least one at which the outcome is given. The policy's margin is
-            used beside it only if it is a number. Each needs probabilities, as for
-            `PrivacyPolicy.margin`, and is asked about everything that the model is asked about.
+            models; eight are a good number. An answer of the catalogue then needs an outcome that
+            each of these gives too. The policy's margin is used with it only if it is a number.
 
         Returns
         -------
@@ -170,8 +162,8 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         PolicyError
-            If k is above the number of people, l or t is asked without sensitive attributes, the
-            method cannot give the guarantee, or an effective k cannot be measured with it.
+            If k is above the number of people or of those with the outcome, l or t is asked without
+            sensitive attributes, or the method cannot give the guarantee.
         ModelError
             If the model cannot be used.
         InputError
@@ -179,93 +171,157 @@ class KAnonymizer(HostOnly):
             built-in one.
         """
         check_population(population)
-        self.policy_ = policy_or(self.policy, population.policy)
+        self.policy_ = policy_or(self.policy)
         check(self.policy_, self.method, population)
-        self._check_settings()
-        models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
-        with doing("asking the model about the training rows"):
-            return self._learn(population, thresholded(model, threshold), desired, models_later)
-
-    def _check_settings(self) -> None:
-        """Refuse a seed or a way of searching that is none."""
         whole_number("seed", self.seed, 0)
-        _check_search(self.change_cost, self.rounding)
+        models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
+        if models_later and self.policy_.guarantee == "lookup":
+            raise PolicyError('later= needs guarantee="catalogue"')
+        with doing("asking the model about the training rows"):
+            self._learn(population, thresholded(model, threshold), desired, models_later)
+        return self
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        model: Any,
+        *,
+        key: bytes | None = None,
+        threshold: float | None = None,
+        later: Sequence[Any] = (),
+        plugins: Sequence[object] = (),
+    ) -> KAnonymizer:
+        """Return a fitted anonymizer for a catalogue that was saved, without training rows.
+
+        It gives the same answers as the one whose ``catalogue_`` was saved. Counterfactuals cannot
+        be examined there, so `transform` is not possible; counts of people that need rows are None.
+
+        Parameters
+        ----------
+        path : str or Path
+        model : object with ``predict``, or callable
+            The model with which the catalogue was fitted.
+        key : bytes, optional
+            The key of the file; default: the environment variable ``CFK_KEY``.
+        threshold : float, optional
+            As in `fit`.
+        later : sequence of models, optional
+            The later models with which it was fitted.
+        plugins : sequence
+
+        Raises
+        ------
+        BundleError
+            If the file is not a catalogue, was changed, or needs another key.
+        ModelError
+            If the model is not the one with which the catalogue was fitted.
+        """
+        models_later = [thresholded(later_model, threshold) for later_model in later]
+        catalogue = Catalogue.load(path, thresholded(model, threshold), key=key, later=models_later)
+        return cls.of_catalogue(catalogue, model, plugins=plugins)
+
+    @classmethod
+    def of_catalogue(
+        cls, catalogue: Catalogue, model: Any, *, plugins: Sequence[object] = ()
+    ) -> KAnonymizer:
+        """Return a fitted anonymizer for a catalogue that was read from a file; see `load`."""
+        anonymizer = cls(policy=catalogue.policy, plugins=plugins)
+        anonymizer.policy_ = catalogue.policy
+        anonymizer.manager_ = load_plugins(plugins)
+        anonymizer.goal_ = catalogue.goal
+        anonymizer.model_ = catalogue.model.label_model
+        anonymizer.later_ = [later_model.label_model for later_model in catalogue.model.later]
+        anonymizer.population_ = None
+        anonymizer.lookup_ = None
+        anonymizer.detector_ = None
+        anonymizer._use(catalogue, model)
+        return anonymizer
 
     def _learn(
         self, population: Population, model: Any, desired: Any, later: Sequence[Any]
-    ) -> KAnonymizer:
-        """Learn all attributes that end in an underscore, in the order in which they depend.
-
-        The labels of training rows decide who is eligible; the guarantee makes groups, and maybe a
-        catalogue, of these people; the pipeline connects both with the verifier.
-        """
+    ) -> None:
+        """Learn all attributes that end in an underscore, in the order in which they depend."""
         self.manager_ = load_plugins(self.plugins)
         self.population_ = population
         self.goal_ = DesiredOutcome.of(desired)
-        self.rules_ = rules_of(population.encoder)
-        self.model_ = self._labelled(model)
-        rows = TrainingLabels(self.model_, population)
-        self._check_outcomes(rows)
-        self.later_ = [self._labelled(later_model) for later_model in later]
-        rows.requirement = requirement_of(self.policy_, self.goal_, rows, self.later_)
-        self.guarantee_ = make_guarantee(self.policy_, self.goal_, rows)
-        protector, self.method_ = self.guarantee_.choose_protector(
-            self.method, self.manager_.protectors
-        )
-        self.explainer_sample_: dict[str, int] | None = None  # see `protect`
+        features = population.schema.features
+        self.model_ = LabelModel(model, features, self.goal_)
+        self.later_ = [LabelModel(later_model, features, self.goal_) for later_model in later]
+        self._check_outcomes(population)
         self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
-        self.pipeline_ = Pipeline(
-            population=population,
-            policy=self.policy_,
-            model=self.model_,
-            goal=self.goal_,
-            rows=rows,
-            guarantee=self.guarantee_,
-            protector=protector,
-            method=self.method_,
-            plugins=self.manager_,
-            detector=self.detector_,
-            verifier=self.guarantee_.verifier(seed=self.seed),
-            search=self._search_options(),
-            seed=self.seed,
-        )
+        if self.policy_.guarantee == "lookup":
+            self.lookup_ = self._lookup(population)
+            self.catalogue_ = None
+            self._use(None, model)
+            return
+        self.lookup_ = None
+        with doing("finding answers for the catalogue"):
+            catalogue = Catalogue.build(
+                population, self.policy_, self.goal_, self.model_, self.later_, self.seed
+            )
+        self._use(catalogue, model)
+
+    def _use(self, catalogue: Catalogue | None, model: Any) -> None:
+        """Note the catalogue, and what every result states of its origin."""
+        self.catalogue_ = catalogue
+        self.explainer_sample_: dict[str, int] | None = None  # see `protect`
+        versions = self.manager_.versions()
+        self.method_ = "catalogue" if self.lookup_ is None else self.lookup_.method
         self._personal_columns = self._columns_to_warn_of()
-        self._note_provenance(model)
-        return self
+        self._environment = environment_of(plugins=versions, seed=self.seed, model=model)
+        self._provenance = {
+            "method": self.method_,
+            "population": self.fingerprint_,
+            "plugins": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        }
+
+    @property
+    def schema_(self) -> Schema:
+        """The schema of the training table."""
+        if self.catalogue_ is not None:
+            return self.catalogue_.schema
+        return self._require_population("schema_").schema
+
+    @property
+    def fingerprint_(self) -> str:
+        """The keyed fingerprint of the training table."""
+        if self.catalogue_ is not None:
+            return self.catalogue_.fingerprint
+        return self._require_population("fingerprint_").fingerprint
+
+    @property
+    def n_people_(self) -> int:
+        """The number of people in the training table."""
+        if self.catalogue_ is not None:
+            return self.catalogue_.n_people
+        return self._require_population("n_people_").n_people
+
+    @property
+    def _facts(self) -> Mapping[str, Any]:
+        """What runs state of the training table."""
+        if self.catalogue_ is not None:
+            return self.catalogue_.facts
+        return facts_of(self._require_population("facts"), self.policy_.k)
 
     def _columns_to_warn_of(self) -> tuple[str, ...]:
         """Return columns whose change is worth a warning; a fit for an audit gives none."""
         if is_refitting():
             return ()
-        return tuple(personal_columns(self.population_.schema.features))
+        return tuple(personal_columns(self.schema_.features))
 
-    def _labelled(self, model: Any) -> LabelModel:
-        return LabelModel(model, self.population_.schema.features, self.goal_)
-
-    def _check_outcomes(self, rows: TrainingLabels) -> None:
+    def _check_outcomes(self, population: Population) -> None:
         """Refuse a goal, or words for outcomes, that the model's labels do not fit."""
-        self.goal_.check(self.model_.classes, rows.tried())
-        self.population_.schema.wording.check_outcomes(self.model_.classes)
+        labels = self.model_(population.frame.head(_TRIED)[list(population.schema.features)])
+        self.goal_.check(self.model_.classes, labels)
+        population.schema.wording.check_outcomes(self.model_.classes)
 
-    def _search_options(self) -> SearchOptions:
-        """Return how a catalogue's answers are chosen."""
-        return SearchOptions(change_cost=float(self.change_cost), rounding=self.rounding)
-
-    def _note_provenance(self, model: Any) -> None:
-        """Note what every result states of its origin: facts of the data, versions, settings."""
-        population = self.population_
-        versions = self.manager_.versions()
-        self._facts = facts_of(population, self.policy_.k) | {"fingerprint": population.fingerprint}
-        self._environment = environment_of(
-            plugins=versions,
-            seed=self.seed,
-            model=model,
+    def _lookup(self, population: Population) -> Lookup:
+        """Return what generalises an explainer's counterfactuals."""
+        protector, method = choose_protector(self.method, self.manager_.protectors())
+        return Lookup.build(
+            population, self.policy_, self.goal_, self.model_, protector, method, self.seed
         )
-        self._provenance = {
-            "method": self.method_,
-            "population": population.fingerprint,
-            "plugins": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        }
 
     def transform(
         self,
@@ -278,17 +334,16 @@ class KAnonymizer(HostOnly):
     ) -> Explanations:
         """Protect a table of counterfactual instances.
 
-        With a catalogue, the search for each answer starts at its counterfactual. Somebody who
-        chooses what is explained can then find out whose row is behind an answer, and certificates
-        list "query steering" as not stopped. Answer such people with `explain`.
+        Under a lookup guarantee, each is generalised and released. Under a catalogue none is
+        released, because an answer near to it could reveal a row of the training data: they are
+        examined for training rows, and each factual is answered as in `explain`.
 
         Parameters
         ----------
         counterfactuals : DataFrame, shape (n, n_features or more), or sequence of Counterfactual
             Raw feature space, any column order; label, identifier and unknown columns are dropped.
         factuals : DataFrame, shape (n, n_features or more), optional
-            The instance that each counterfactual explains. Needed for a catalogue, whose answers
-            are true for the person who asks and moved towards them only with it, and where the
+            The instance that each counterfactual explains. Needed for a catalogue, and if the
             schema says what cannot change. With ``desired="opposite"`` but without it, the model's
             outcome at the counterfactual counts as the desired one.
         instance_based : bool
@@ -306,13 +361,13 @@ class KAnonymizer(HostOnly):
         Raises
         ------
         InputError
-            If the table lacks features, has duplicate columns or no rows, or there are no factuals
-            and the schema, or `max_changes`, says what cannot change.
+            If the table lacks features, has duplicate columns or no rows, or the factuals are
+            needed and missing.
         """
-        self._check_rows("transform()")
+        self._require_population("transform()")
         start_time = time.perf_counter()
-        frame, query = as_table(counterfactuals, self.population_.schema.features)
-        features = self.population_.schema.features
+        features = self.schema_.features
+        frame, query = as_table(counterfactuals, features)
         request = Request(started=start_time)
         if factuals is not None:
             factuals = require_features(factuals, features, "factuals")
@@ -322,22 +377,116 @@ class KAnonymizer(HostOnly):
                 )
             queries = factuals.set_axis(query, axis=0)
             request = replace(request, is_for_people=True, queries=queries)
-        rules = self.rules_for(factuals)
+        elif self.catalogue_ is not None:
+            raise InputError(
+                "a catalogue answers the person whom a counterfactual explains; give the factuals"
+                ' as well, or fit with PrivacyPolicy(guarantee="lookup")'
+            )
         limit = most_changes(max_changes)
         if limit is not None and factuals is None:
             raise InputError("max_changes counts what a person changes; give the factuals as well")
-        request = replace(request, decided=decided_features(features, rules), rules=rules)
+        rules = self.rules(max_changes=limit)
+        request = replace(request, decided=rules.decided(self.codes_))
         with _showing_progress("protecting counterfactuals", progress) as shown_progress:
-            explanations, findings = self.pipeline_.release(
+            explanations, findings = self.protect_counterfactuals(
                 frame,
                 query,
-                factuals=factuals,
-                rules=rules,
-                max_changes=limit,
+                factuals,
+                rules,
                 instance_based=instance_based,
                 progress=shown_progress,
             )
         return self.wrap(explanations, findings, generator="table", call=request)
+
+    def rules(
+        self,
+        features_to_vary: Any = "all",
+        permitted_range: Any = None,
+        max_changes: int | None = None,
+    ) -> CallRules:
+        """Return what a call permits; the arguments are those of `explain`."""
+        return CallRules.read(self.codes_, features_to_vary, permitted_range, max_changes)
+
+    @property
+    def codes_(self) -> Codes:
+        """The encoder of rows."""
+        if self.catalogue_ is not None:
+            return self.catalogue_.codes
+        return self._require_population("codes_").row_codes
+
+    def protect_counterfactuals(
+        self,
+        frame: pd.DataFrame,
+        query: NDArray[np.int64],
+        factuals: pd.DataFrame | None,
+        rules: CallRules,
+        *,
+        goal: DesiredOutcome | None = None,
+        instance_based: bool,
+        depends_on_no_row: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[list[Explanation], tuple[NativeStatus | None, ...]]:
+        """Return an explanation and a finding per counterfactual.
+
+        Parameters
+        ----------
+        frame : DataFrame, shape (n, n_features or more)
+        query : int array, shape (n,)
+            Number of the query that each answers.
+        factuals : DataFrame, shape (n, n_features), optional
+            Needed for a catalogue.
+        rules : CallRules
+        goal : DesiredOutcome, optional
+            The outcome that this call asks for.
+        instance_based : bool
+            Whether the explainer returns training rows or lightly changed ones.
+        depends_on_no_row : bool
+            Whether the explainer's adapter declares that no counterfactual depends on a single
+            training row. A catalogue's search then starts at the counterfactuals as well.
+        progress : callable, optional
+        """
+        try:
+            findings = self.findings(frame, instance_based=instance_based)
+        except CFKError as error:
+            findings = (None,) * len(frame)
+            if self.catalogue_ is None:
+                return withheld(query, error), findings
+            _log.warning("counterfactuals were not examined: %s", error)
+        if self.catalogue_ is None:
+            explanations = self._require_lookup().explain(
+                frame, query, rules, factuals=factuals, goal=goal, progress=progress
+            )
+        else:
+            starts = frame if depends_on_no_row else None
+            explanations = self.catalogue_.explain(
+                require_features(factuals, self.schema_.features, "factuals"),
+                query,
+                rules,
+                goal=goal,
+                counterfactuals=starts,
+                progress=progress,
+            )
+        return explanations, findings
+
+    def findings(
+        self, frame: pd.DataFrame, *, instance_based: bool
+    ) -> tuple[NativeStatus | None, ...]:
+        """Return what detection finds of each counterfactual.
+
+        Plugins may make findings worse, never better.
+
+        Raises
+        ------
+        PluginError
+            If detection fails.
+        """
+        with failing_closed():
+            detector = self._require_detector()
+            findings = detector.find(frame, instance_based=instance_based)
+            if "cfk_detect" not in self.manager_.hooks:
+                return findings
+            by_plugins = self.manager_.detect(frame, self._require_population("detection"))
+            return tuple(worst(*pair) for pair in zip(findings, by_plugins, strict=True))
 
     def explain(
         self,
@@ -355,10 +504,9 @@ class KAnonymizer(HostOnly):
         """Answer queries from the catalogue with the nearest answers that are true for the person
         who asks.
 
-        True: at the point of the answer's region nearest to the query, with the answer's private
-        values, the model gives the desired outcome. Needs ``guarantee="catalogue"``. An answer
-        depends on the query, the catalogue's entries and the model alone: whoever keeps asking
-        learns the catalogue and, as answers are moved towards the query, where the model's outcome
+        True: the model gives the desired outcome, with the margin, for exactly what the answer
+        advises. Needs ``guarantee="catalogue"``. An answer depends only on the query, the catalogue
+        and the model: anyone who keeps asking learns the catalogue and where the model's outcome
         changes.
 
         Parameters
@@ -366,8 +514,7 @@ class KAnonymizer(HostOnly):
         queries : DataFrame, shape (n, n_features or more)
         answers : int
             How many different answers to give to each query, from near to far and chosen to be
-            diverse. No two to one query have the same private values, so that nobody can intersect
-            their regions; answers that cannot be found are withheld as ``no_other_answer``.
+            diverse; answers that cannot be found are withheld as ``no_other_answer``.
         desired : label, optional
             The outcome that this call asks for: where the anonymizer was fitted for "opposite", one
             of the model's labels. Default: what it was fitted for.
@@ -375,12 +522,11 @@ class KAnonymizer(HostOnly):
             Features that an answer may ask to change; it leaves the others as they are. What the
             schema declares immutable, monotone or never advised holds in addition.
         permitted_range : mapping of feature to range, optional
-            What an answer may have: ``[low, high]`` for a number, a list of values for all else.
+            What an answer may change a feature to: ``[low, high]`` for a number, a list of values
+            for all else.
         max_changes : int, optional
-            How many features an answer may ask to change: those that its sentence lists, which are
-            private values that are not the query's, and quasi-identifiers whose region does not
-            hold the query's value. The search prefers answers within the limit. If there is none,
-            the answer is withheld as ``no_actionable_answer``.
+            How many features an answer may ask to change: those that its sentence lists. If there
+            is no such answer, it is withheld as ``no_actionable_answer``.
         progress : callable, optional
             Called with (done, total).
         track : bool, str or RunLogger
@@ -402,20 +548,19 @@ class KAnonymizer(HostOnly):
             As `transform`; also if a constraint does not name a feature, is empty, or is outside of
             what is declared, or `max_changes` is no whole number from 1 on.
         """
-        self._require_catalogue("explain()")
-        frame = require_features(queries, self.population_.schema.features, "queries")
-        rules = rules_of(self.population_.encoder, features_to_vary, permitted_range)
-        limit = most_changes(max_changes)
-        pipeline = replace(self.pipeline_, goal=self.goal_of_call(desired) or self.goal_)
-        decided = decided_features(self.population_.schema.features, rules, features_to_vary)
-        request = replace(Request.of(queries, groups), decided=decided, rules=rules)
+        catalogue = self._require_catalogue("explain()")
+        features = self.schema_.features
+        frame = require_features(queries, features, "queries")
+        rules = catalogue.rules(features_to_vary, permitted_range, most_changes(max_changes))
+        goal = self.goal_of_call(desired) or self.goal_
+        request = replace(Request.of(queries, groups), decided=rules.decided(catalogue.codes))
         query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
         with _showing_progress("answering queries", progress) as shown_progress:
-            explanations = pipeline.answer(
-                frame.take(query), query, rules, shown_progress, max_changes=limit
+            explanations = catalogue.explain(
+                frame.take(query), query, rules, goal=goal, progress=shown_progress
             )
         record = partial(observe, track=track)
-        return self.wrap(explanations, None, "catalogue", request, record, start="query")
+        return self.wrap(explanations, None, "catalogue", request, record)
 
     def published(self) -> Explanations:
         """Return the whole catalogue, entry by entry, in the form in which it can be published.
@@ -440,72 +585,54 @@ class KAnonymizer(HostOnly):
             If the model, or a plugin, fails.
         """
         catalogue = self._require_catalogue("published()")
-        call = Request()
-        entries = self.pipeline_.catalogue_entries(catalogue, np.arange(len(catalogue)))
-        return self.wrap(
-            publish(entries),
-            None,
-            generator="catalogue",
-            call=call,
-            start="query",
-            kind="catalogue",
-        )
+        entries = publish(catalogue.published())
+        return self.wrap(entries, None, generator="catalogue", call=Request(), kind="catalogue")
 
     def _require_catalogue(self, caller: str) -> Catalogue:
-        """Return the catalogue for a method of this class; refuse where there is none."""
+        """Return the catalogue for a method of this class; refuse if there is none."""
         self._check_fitted()
-        return self.guarantee_.require_catalogue(caller)
+        if self.catalogue_ is None:
+            raise PolicyError(
+                f'{caller} needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
+            )
+        return self.catalogue_
 
-    def seal(self, path: str | Path, *, settings: Mapping[str, Any] | None = None) -> None:
-        """Write policy and catalogue to one file, with which another process answers the same.
-
-        ``KAnonymizer().fit(Population.open(path), model, desired)`` and then `explain` do so. The
-        file has the catalogue's regions and entries, and no row; of private values it has those of
-        entries. Counterfactuals cannot be protected there, ``k_consistent`` and ``k_effective`` are
-        given as the policy's k, which they reach, ``k_desired``, ``k_private`` and findings are
-        None, and the policy is fixed. Fitting refuses a model whose outcomes for the entries differ
-        from the sealed ones.
-
-        Parameters
-        ----------
-        path : str or Path
-        settings : mapping, optional
-            Plain values for whoever opens the file, found in ``Population.settings``. The seal
-            covers them.
-
-        Raises
-        ------
-        PolicyError
-            If the guarantee has no catalogue.
-        BundleError
-            If the file cannot be written.
-        """
+    def _require_population(self, caller: str) -> Population:
+        """Return the training table; refuse if a catalogue was loaded without it."""
         self._check_fitted()
-        facts: dict[str, Any] = {"policy": self.policy_.to_dict()}
-        if settings is not None:
-            facts["settings"] = dict(settings)
-        content = self.guarantee_.sealed_content()
-        facts |= content.facts
-        self.population_.seal(path, facts=facts, arrays=content.arrays, entries=content.entries)
+        if self.population_ is None:
+            raise PolicyError(
+                f"{caller} needs the training table, and a loaded catalogue only answers queries:"
+                " use explain()"
+            )
+        return self.population_
 
-    def regions_of(self, records: pd.DataFrame) -> list[Region | None]:
-        """Return the region that protection maps each record to, unverified.
+    def _require_detector(self) -> Detector:
+        if self.detector_ is None:
+            raise PolicyError("detection needs the training table; fit with a population")
+        return self.detector_
 
-        For audits; never release it.
+    def _require_lookup(self) -> Lookup:
+        self._check_fitted()
+        if self.lookup_ is None:
+            raise PolicyError('this needs PrivacyPolicy(guarantee="lookup")')
+        return self.lookup_
 
-        An adversary who knows everything but the key can compute the same.
+    def with_outcome(self, queries: pd.DataFrame, goal: DesiredOutcome) -> Mask:
+        """Return which queries already have the outcome that a goal names, shape (n_queries,).
 
-        Parameters
-        ----------
-        records : DataFrame, shape (n, n_features or more)
-
-        Returns
-        -------
-        list of Region or None
+        It is False if the model cannot read a query, or fails.
         """
-        self._check_rows("regions_of()")
-        frame = require_features(records, self.population_.schema.features, "records")
-        return self.pipeline_.regions_of(frame)
+        no_query = np.zeros(len(queries), dtype=bool)
+        if not goal.may_be_met_already or not len(queries):
+            return no_query
+        try:
+            with failing_closed():
+                labels = self.model_(queries).astype(object)
+                return goal.is_met_already(len(queries), lambda: labels)
+        except CFKError as error:
+            _log.warning("queries without a counterfactual could not be judged: %s", error)
+            return no_query
 
     def goal_of_call(self, desired: Any) -> DesiredOutcome | None:
         """Return the goal of a call that names an outcome itself; None if it names none.
@@ -524,21 +651,6 @@ class KAnonymizer(HostOnly):
             )
         return goal
 
-    def rules_for(self, factuals: pd.DataFrame | None) -> Rules:
-        """Return what the schema says may change; refused if it restricts something and the
-        factuals are unknown.
-        """
-        if self.rules_ and factuals is None:
-            raise InputError(
-                f"the schema says how {', '.join(self.rules_)} may change; give the factuals as"
-                " well"
-            )
-        return self.rules_
-
-    def factual_labels(self, factuals: pd.DataFrame) -> NDArray[Any]:
-        """Return the model's labels of the instances to explain."""
-        return self.model_(self.population_.conform(factuals)).astype(object)
-
     def wrap(
         self,
         entries: Sequence[Explanation],
@@ -547,32 +659,28 @@ class KAnonymizer(HostOnly):
         call: Request,
         record: Callable[[Explanations], bool] | None = None,
         *,
-        start: SearchStart = "explainer",
         kind: Kind = "answers",
     ) -> Explanations:
         """Return entries as a result, in order, and notify plugins; what `record` cannot keep is
         withheld.
         """
-        facts = {**self._facts, "tolerance": self.detector_.used}
+        tolerance = None if self.detector_ is None else self.detector_.used
+        facts = {**self._facts, "tolerance": tolerance}
         environment = {**self._environment, "generator": generator}
         context = ResultContext(
             facts,
             environment,
             sample=self.explainer_sample_,
             kind=kind,
-            wording=self.population_.schema.wording,
+            wording=self.schema_.wording,
         )
         result = Explanations(
             entries,
             policy=self.policy_,
-            columns=self.population_.schema.features,
+            columns=self.schema_.features,
             findings=findings,
-            n_people=self.population_.n_people,
-            provenance={
-                **self._provenance,
-                "generator": generator,
-                **self.guarantee_.provenance(start),
-            },
+            n_people=self.n_people_,
+            provenance={**self._provenance, "generator": generator},
             about=context.of_call(call, entries),
         )
         if record is not None and not record(result):
@@ -585,7 +693,7 @@ class KAnonymizer(HostOnly):
                         explanation,
                         self.method_,
                         self.policy_.sha256,
-                        self.population_.fingerprint,
+                        self.fingerprint_,
                     )
                 )
         return result
@@ -598,9 +706,8 @@ class KAnonymizer(HostOnly):
         names = [name for name in self._personal_columns if name not in call.decided]
         if not names or call.queries is None or not call.queries.columns.is_unique:
             return
-        queries = self.population_.conform(call.queries)
         rows = dict(
-            zip(call.queries.index.tolist(), queries[names].to_dict("records"), strict=True)
+            zip(call.queries.index.tolist(), call.queries[names].to_dict("records"), strict=True)
         )
         changed: set[str] = set()
         for entry in entries:
@@ -613,18 +720,8 @@ class KAnonymizer(HostOnly):
             columns = [name for name in names if name in changed]
             warn(_what_nobody_can_change(columns), PersonalColumnWarning)
 
-    def _check_rows(self, caller: str) -> None:
-        """Refuse a method that looks up the group of a record if there are no rows."""
-        self._check_fitted()
-        self.population_.require_rows(
-            PolicyError(
-                f"{caller} needs to know who is where; a sealed catalogue answers queries: use"
-                " explain()"
-            )
-        )
-
     def _check_fitted(self) -> None:
-        if not hasattr(self, "pipeline_"):
+        if not hasattr(self, "catalogue_"):
             raise NotFittedError("call fit(population, model=..., desired=...) first")
 
     def _repr_html_(self) -> str:
@@ -633,32 +730,18 @@ class KAnonymizer(HostOnly):
             "policy": f"k = {policy.k}, {policy.guarantee}",
             "not stopped": ", ".join(policy.not_stopped),
         }
-        if not hasattr(self, "pipeline_"):
+        if not hasattr(self, "catalogue_"):
             return card("KAnonymizer, not fitted", f"{policy.promise}.", facts(rows))
-        rows |= {"method": self.method_, "people": f"{self.population_.n_people:,}"}
-        rows |= self.guarantee_.facts_for_card()
+        rows |= {"method": self.method_, "people": f"{self.n_people_:,}"}
+        if self.catalogue_ is not None:
+            rows |= {
+                "groups of people": f"{self.catalogue_.n_regions:,}",
+                "answers in the catalogue": f"{self.catalogue_.n_entries:,}",
+            }
         return card("KAnonymizer", f"{policy.promise}.", facts(rows))
 
     def _counts(self) -> str:
         return f"policy={self.policy!r}, method={getattr(self.method, 'name', self.method)!r}"
-
-
-_MOST_COST = 10  # no attribute differs by more than 1 within its range
-
-
-def _check_search(change_cost: object, rounding: object) -> None:
-    """Refuse a cost of changes, or a switch for rounding, that is none."""
-    if (
-        isinstance(change_cost, bool)
-        or not isinstance(change_cost, (int, float))
-        or not 0 <= change_cost <= _MOST_COST
-    ):
-        raise InputError(
-            f"change_cost must be a number from 0 to {_MOST_COST}, got {change_cost!r}; the"
-            " default is 0.1"
-        )
-    if not isinstance(rounding, bool):
-        raise InputError(f"rounding must be True or False, got {rounding!r}")
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """The catalogue: a fixed list of answers for each outcome that a query may ask for.
 
-People with an outcome form the groups of the catalogue for it (`cfk_plugin.core.catalogue`). If the
+People with an outcome form the groups of the catalogue for it (`protection.catalogue`). If the
 outcome is named, there is one catalogue. If each query asks for another outcome than its own, there
-is one for each label of the model, so every person is in the groups of one catalogue only; a query
-is answered from the catalogues of the labels that it may ask for.
+is one for each label of the model, so every person is a member of groups of one catalogue only; a
+query is answered from the catalogues of the labels that it may ask for.
 
 A call goes this way: queries become codes; the model labels them; the search finds answers; the
 certifier counts each again; explanations are built.
@@ -12,45 +12,48 @@ certifier counts each again; explanations are built.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.core.answers import Answer, explain
-from cfk_plugin.core.call_rules import CallRules
-from cfk_plugin.core.catalogue import Catalogue as OutcomeCatalogue
-from cfk_plugin.core.catalogue import Settings
-from cfk_plugin.core.catalogue_file import CatalogueFile
-from cfk_plugin.core.constraints import Limits
-from cfk_plugin.core.model import IsDesired, Model, choose_margin
+from cfk_plugin.data.call_rules import CallRules
 from cfk_plugin.data.codes import Codes, Floats, Ints, Mask
+from cfk_plugin.data.constraints import Limits
 from cfk_plugin.data.decision import Labels
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome, Outcome
+from cfk_plugin.data.outcome_model import N_CHECKED, IsDesired, Model, choose_margin
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population, configured_key
-from cfk_plugin.data.region import Interval, Region, natural, to_text
+from cfk_plugin.data.region import natural, to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sentences import Presentation
-from cfk_plugin.errors import CFKError, HostOnly, PolicyError
+from cfk_plugin.errors import CFKError, HostOnly, ModelError, PolicyError
 from cfk_plugin.hookspecs import Progress
+from cfk_plugin.metrics.provenance import facts_of
+from cfk_plugin.protection.answers import Answer, explain, least_values
+from cfk_plugin.protection.catalogue import Catalogue as OutcomeCatalogue
+from cfk_plugin.protection.catalogue import Settings
+from cfk_plugin.protection.catalogue_file import CatalogueFile
 from cfk_plugin.release.certify import (
     Certifier,
     Claims,
     People,
     PeopleElsewhere,
     PeopleHere,
+    TrainingTable,
 )
-from cfk_plugin.release.pipeline import failing_closed, withheld
+from cfk_plugin.release.fail_closed import failing_closed, withheld
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
-from cfk_plugin.release.verdicts import Certified
+from cfk_plugin.release.verdicts import Certified, titles_of, values_of
 
 _AT_ONCE = 256  # entries that are certified, or queries that are answered, together
-_N_CHECKED = 1000  # training rows on which labels are compared with probabilities
+_FEW = 4  # up to so many queries are answered with as few calls of the model as possible
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,8 +85,8 @@ class Catalogue(HostOnly):
     policy : PrivacyPolicy
     fingerprint : str
         That of the population.
-    n_people : int
-        People in the training table.
+    facts : mapping
+        What runs state of the training table; see `cfk_plugin.metrics.provenance`.
     notes : mapping
         What the caller of `save` wrote into the file.
     """
@@ -94,7 +97,7 @@ class Catalogue(HostOnly):
     model: Model
     parts: Sequence[_Part]
     fingerprint: str
-    n_people: int
+    facts: Mapping[str, Any]
     notes: Mapping[str, Any]
 
     @classmethod
@@ -132,7 +135,7 @@ class Catalogue(HostOnly):
             except PolicyError as error:
                 refusals.append(error)
                 continue
-            people = PeopleHere(population, catalogue.members, catalogue.model)
+            people = PeopleHere(TrainingTable(population, catalogue.model), catalogue.members)
             parts.append(
                 _Part(
                     label, catalogue, _certifier(catalogue, policy, people, population.fingerprint)
@@ -147,7 +150,7 @@ class Catalogue(HostOnly):
             model=model,
             parts=parts,
             fingerprint=population.fingerprint,
-            n_people=population.n_people,
+            facts=facts_of(population, policy.k),
             notes={},
         )
 
@@ -155,6 +158,11 @@ class Catalogue(HostOnly):
     def codes(self) -> Codes:
         """The encoder of rows."""
         return self.model.codes
+
+    @property
+    def n_people(self) -> int:
+        """People in the training table."""
+        return int(self.facts["people"])
 
     @property
     def n_entries(self) -> int:
@@ -245,18 +253,27 @@ class Catalogue(HostOnly):
                 yield from explanations
 
     def entry(
-        self, verdict: Certified, private: Floats, outcome: Outcome
+        self,
+        verdict: Certified,
+        private: Floats,
+        outcome: Outcome,
+        *,
+        query: int = -1,
+        advised: Mapping[str, Any] = MappingProxyType({}),
+        least: Mapping[str, Any] = MappingProxyType({}),
     ) -> GeneralizedCounterfactual:
         """Return a certified region with private values, shape (n_private,), as an explanation."""
         return GeneralizedCounterfactual(
-            query=-1,
+            query=query,
             region=verdict.region,
-            released=self._values(self.codes.private, private),
+            released=values_of(self.codes, self.codes.private, private),
             certificate=verdict.certificate,
             recount=verdict.recount,
             titles=titles_of(verdict.region, self.codes),
             outcome=outcome,
             presentation=self.presentation,
+            advised=advised,
+            least=least,
         )
 
     @property
@@ -269,14 +286,6 @@ class Catalogue(HostOnly):
         if part.label is None:
             return self.goal.common_outcome or Outcome()
         return Outcome(natural(part.label))
-
-    def _values(self, columns: Ints, values: Floats) -> dict[str, Any]:
-        """Return values of some columns as plain Python shows them, in the order of the schema."""
-        value_of_column = dict(zip(columns.tolist(), values.tolist(), strict=True))
-        return {
-            self.codes.names[j]: self.codes.columns[j].value(value_of_column[j])
-            for j in sorted(value_of_column)
-        }
 
     # The file
 
@@ -318,8 +327,10 @@ class Catalogue(HostOnly):
             "parts": facts_of_parts,
             "policy": self.policy.to_dict(),
             "goal": self.goal.to_json(),
+            "has_probabilities": self.model.has_probabilities,
+            "n_later": len(self.model.later),
             "fingerprint": self.fingerprint,
-            "n_people": self.n_people,
+            "facts": dict(self.facts),
             "notes": {**self.notes, **(notes or {})},
         }
         file = CatalogueFile.of_table(self.schema, self.codes, public, key)
@@ -361,8 +372,15 @@ class Catalogue(HostOnly):
         facts = file.facts
         policy = PrivacyPolicy(**facts["policy"])
         goal = DesiredOutcome.of_json(facts["goal"])
+        if len(later) != facts["n_later"]:
+            raise ModelError(
+                f"the catalogue was fitted with {facts['n_later']} later models, and {len(later)}"
+                " are given; give the same ones as later="
+            )
         label_models = [LabelModel(some, file.codes.names, goal) for some in [model, *later]]
         asked = Model(file.codes, label_models[0], _is_met(goal, None), later=label_models[1:])
+        if not facts["has_probabilities"]:
+            asked = asked.without_probabilities()
         parts = []
         for i, facts_of_part in enumerate(facts["parts"]):
             prefix = f"{i}."
@@ -374,7 +392,13 @@ class Catalogue(HostOnly):
             label = facts_of_part["label"]
             model_of_label = asked.with_outcome(_is_met(goal, label))
             catalogue = OutcomeCatalogue.of_content(facts_of_part, arrays, model_of_label)
-            people = PeopleElsewhere(catalogue, arrays["n_people"], policy.k)
+            people = PeopleElsewhere(
+                catalogue.required,
+                catalogue.entries.region,
+                catalogue.entries.values,
+                arrays["n_people"],
+                policy.k,
+            )
             certifier = _certifier(catalogue, policy, people, facts["fingerprint"])
             parts.append(_Part(label, catalogue, certifier))
         return cls(
@@ -384,7 +408,7 @@ class Catalogue(HostOnly):
             model=asked,
             parts=parts,
             fingerprint=facts["fingerprint"],
-            n_people=facts["n_people"],
+            facts=facts["facts"],
             notes=facts["notes"],
         )
 
@@ -402,7 +426,7 @@ def _model(
     """Return the model without an outcome, whose labels follow from its probabilities."""
     margin = 0.0 if policy.margin == "auto" else policy.margin
     model = Model(population.row_codes, label_model, _is_met(goal, None), margin, later)
-    return model.checked(population.coded_rows[:_N_CHECKED])
+    return model.checked(population.coded_rows[:N_CHECKED])
 
 
 def _models(
@@ -463,13 +487,14 @@ def _certifier(
 ) -> Certifier:
     """Return what certifies the answers of one outcome's catalogue."""
     has_margin = policy.margin != 0 and not (policy.margin == "auto" and catalogue.model.later)
+    margin = catalogue.model.margin if has_margin else None
     return Certifier(
         model=catalogue.model,
         policy=policy,
         regions=[catalogue.regions.region(i) for i in range(len(catalogue.regions))],
         people=people,
         fingerprint=fingerprint,
-        margin=catalogue.model.margin if has_margin else None,
+        margin=margin,
     )
 
 
@@ -485,7 +510,6 @@ class _Queries(HostOnly):
     number : shape (n,)
         By which the caller knows them.
     rows : shape (n, n_features)
-    labels : shape (n,); the model's
     limits : Limits
     starts : shape (n_starts, n, n_features)
         Counterfactuals of an explainer; NaN for none.
@@ -493,7 +517,6 @@ class _Queries(HostOnly):
 
     number: Ints
     rows: Floats
-    labels: Labels
     limits: Limits
     starts: Floats
 
@@ -505,7 +528,6 @@ class _Queries(HostOnly):
         return _Queries(
             self.number[queries],
             self.rows[queries],
-            self.labels[queries],
             self.limits.take(queries),
             self.starts[:, queries],
         )
@@ -514,7 +536,6 @@ class _Queries(HostOnly):
 class _Candidate(NamedTuple):
     """An answer to a query, and the part of the catalogue that it comes from."""
 
-    distance: float
     part: _Part
     answer: Answer
 
@@ -571,11 +592,14 @@ class _Call(HostOnly):
         queries = _Queries(
             numbers,
             rows[first],
-            self.catalogue.model.labels(rows[first]),
             self.rules.limits(self.catalogue.codes, rows[first]),
             starts,
         )
-        is_met = self.goal.is_met_already(len(queries), lambda: queries.labels)
+        candidates = None
+        if len(queries) <= _FEW and not self.goal.needs_factual_labels:
+            # The first question of the search is about the queries as well, which saves a call.
+            candidates = self._candidates(queries, int(n_answers.max()))
+        is_met = self.goal.is_met_already(len(queries), lambda: self._labels(queries))
         explanations: dict[int, list[Explanation]] = {
             query: [Withheld(query, ALREADY_DESIRED)] * n
             for query, n in zip(numbers.tolist(), n_answers.tolist(), strict=True)
@@ -583,18 +607,27 @@ class _Call(HostOnly):
         unmet = np.flatnonzero(~is_met)
         for start in range(0, len(unmet), _AT_ONCE):
             some = unmet[start : start + _AT_ONCE]
-            explanations |= self._answered(queries.take(some), n_answers[some])
+            if candidates is None:
+                of_some = self._candidates(queries.take(some), int(n_answers[some].max()))
+            else:
+                of_some = [candidates[query] for query in some.tolist()]
+            explanations |= self._answered(queries.take(some), n_answers[some], of_some)
             if self.progress is not None:
                 self.progress(start + len(some), len(unmet))
         return explanations
 
-    def _answered(self, queries: _Queries, n_answers: Ints) -> dict[int, list[Explanation]]:
+    def _labels(self, queries: _Queries) -> Labels:
+        """Return the model's label of each query."""
+        return self.catalogue.model.labels(queries.rows)
+
+    def _answered(
+        self, queries: _Queries, n_answers: Ints, candidates: Sequence[Sequence[_Candidate]]
+    ) -> dict[int, list[Explanation]]:
         """Return the answers to some queries, by number, and why there are no more."""
-        candidates = self._candidates(queries, int(n_answers.max()))
         answers: dict[int, list[Explanation]] = {number: [] for number in queries.number.tolist()}
         for part in self.catalogue.parts:
             chosen = [
-                (query, candidate.answer)
+                replace(candidate.answer, query=query)
                 for query, of_query in enumerate(candidates)
                 for candidate in of_query[: n_answers[query]]
                 if candidate.part is part
@@ -616,42 +649,44 @@ class _Call(HostOnly):
         """Return the nearest answers to each query from all parts, near ones first."""
         candidates: list[list[_Candidate]] = [[] for _ in range(len(queries))]
         for part in self.catalogue.parts:
-            open_queries = np.flatnonzero(self._may_ask_for(part, queries.labels))
+            open_queries = np.flatnonzero(self._may_ask_for(part, queries))
             some = queries.take(open_queries)
             answers = explain(part.catalogue, some.rows, some.limits, n_answers, some.starts)
             for query, answers_to_query in zip(open_queries.tolist(), answers, strict=True):
-                candidates[query] += [
-                    _Candidate(answer.distance, part, answer) for answer in answers_to_query
-                ]
+                candidates[query] += [_Candidate(part, answer) for answer in answers_to_query]
         for of_query in candidates:
-            of_query.sort(key=lambda candidate: candidate.distance)
+            of_query.sort(key=lambda candidate: candidate.answer.distance)
         return candidates
 
-    def _may_ask_for(self, part: _Part, labels: Labels) -> Mask:
-        """Return which queries, of which the labels are given, may ask for a part's outcome."""
+    def _may_ask_for(self, part: _Part, queries: _Queries) -> Mask:
+        """Return which queries may ask for a part's outcome."""
         if part.label is None:
-            return np.ones(len(labels), dtype=bool)
+            return np.ones(len(queries), dtype=bool)
         outcome = np.empty(1, dtype=object)
         outcome[0] = part.label
-        return self.goal.is_met_by_query(outcome, labels)[:, 0]
+        return self.goal.is_met_by_query(outcome, self._labels(queries))[:, 0]
 
     def _certify(
         self,
         part: _Part,
         queries: _Queries,
-        chosen: Sequence[tuple[int, Answer]],
+        chosen: Sequence[Answer],
         answers: dict[int, list[Explanation]],
     ) -> None:
         """Add an explanation for each chosen answer of a part to those of its query."""
-        query = np.array([position for position, _ in chosen], dtype=np.int64)
-        points = np.stack([answer.point for _, answer in chosen])
-        region = np.array([answer.region for _, answer in chosen], dtype=np.int64)
-        private = points[:, self.catalogue.codes.private]
+        query = np.array([answer.query for answer in chosen], dtype=np.int64)
+        points = np.stack([answer.point for answer in chosen])
+        region = np.array([answer.region for answer in chosen], dtype=np.int64)
+        codes = self.catalogue.codes
+        every_column = np.arange(len(codes.columns))
+        private = points[:, codes.private]
         claims = Claims(region, private, points)
+        questions = part.certifier.questions(claims)
+        least = least_values(part.catalogue, chosen, queries.rows, queries.limits, questions)
         verdicts = part.certifier.verdicts(claims, queries.limits.take(query))
         outcomes = self.goal.outcomes(
             part.catalogue.model.labels(points),
-            queries.labels[query],
+            self._labels(queries)[query],
             part.catalogue.model.label_model.classes,
         )
         for i, (verdict, outcome) in enumerate(zip(verdicts, outcomes, strict=True)):
@@ -659,10 +694,17 @@ class _Call(HostOnly):
             if isinstance(verdict, Withheld):
                 answers[number].append(Withheld(number, verdict.reason))
                 continue
-            entry = self.catalogue.entry(
-                self._noted(verdict, part, points[i], queries.rows[query[i]]), private[i], outcome
+            noted = self._noted(verdict, part, points[i], queries.rows[query[i]])
+            answers[number].append(
+                self.catalogue.entry(
+                    noted,
+                    private[i],
+                    outcome,
+                    query=number,
+                    advised=values_of(codes, codes.quasi, points[i][codes.quasi]),
+                    least=values_of(codes, every_column, least[i]),
+                )
             )
-            answers[number].append(entry.with_query(number))
 
     def _noted(self, verdict: Certified, part: _Part, point: Floats, query: Floats) -> Certified:
         """Note the private values that are the query's own, and those that are nobody's but this
@@ -677,18 +719,3 @@ class _Call(HostOnly):
             elif point[j] not in shared.values:
                 moved.append(codes.names[j])
         return verdict.with_counts(moved=tuple(moved), unchanged=tuple(unchanged))
-
-
-def titles_of(region: Region, codes: Codes) -> dict[str, str]:
-    """Return the names of nodes of hierarchies that parts of a region are, by quasi-identifier."""
-    titles = {}
-    for j in codes.quasi.tolist():
-        column = codes.columns[j]
-        part = region[column.name]
-        hierarchy = column.attribute.hierarchy
-        if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
-            continue
-        title = hierarchy.titles[hierarchy.cover([to_text(value) for value in part])]
-        if title is not None:
-            titles[column.name] = title
-    return titles

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import pandas as pd
 
-from cfk_plugin.data.constraints import most_changes
+from cfk_plugin.data.call_rules import most_changes
 from cfk_plugin.data.display import card, facts, heard
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (

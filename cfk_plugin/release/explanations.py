@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.display import card, table
-from cfk_plugin.data.encoded_table import require_features
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.promises import promise_of
+from cfk_plugin.data.tables import require_features
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import HostOnly, InputError, counted, did_you_mean, require
 from cfk_plugin.hookspecs import NativeStatus
@@ -69,7 +69,7 @@ _FIGURES_OF_REGIONS = (
 SCHEMA_VERSION = 1
 """Version of the layout of `Explanations.to_json`."""
 
-_SETTINGS = ("method", "generator", "start", "epsilon")  # of `provenance`, that a run logs
+_SETTINGS = ("method", "generator", "epsilon")  # of `provenance`, that a run logs
 
 
 class Explanations(HostOnly, Sequence[Explanation]):

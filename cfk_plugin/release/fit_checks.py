@@ -6,25 +6,21 @@ import warnings
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import PolicyError
-from cfk_plugin.release.guarantee_choice import KINDS
+from cfk_plugin.errors import LookupGuaranteeWarning, PolicyError
 from cfk_plugin.release.protector_choice import AUTO
 
-# settings that may differ from those of a sealed policy: it weakens nothing that was sealed
-_MAY_CHANGE = ("near_native",)
+_WEAK = (
+    "a lookup guarantee counts the people in a region; somebody who reruns the algorithm, or asks"
+    ' the model, may be left with fewer. guarantee="catalogue" holds against both'
+)
 
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
     """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded
     method. Warn of what the guarantee leaves open.
     """
-    kind = KINDS[policy.guarantee]
-    warning = kind.warning(policy)
-    if warning is not None:
-        text, category = warning
-        warnings.warn(text, category, stacklevel=3)
-    if population.policy is not None:
-        _check_sealed(policy, population.policy)
+    if policy.guarantee == "lookup":
+        warnings.warn(_WEAK, LookupGuaranteeWarning, stacklevel=3)
     if policy.k > population.n_people:
         raise PolicyError(
             f"k = {policy.k} is above the number of people, {population.n_people}; choose a smaller"
@@ -34,21 +30,9 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
         raise PolicyError(
             "l and t need sensitive attributes in the schema; name them with `sensitive=`"
         )
-    if method != AUTO and not kind.may_choose_method:
+    if method != AUTO and policy.guarantee != "lookup":
         raise PolicyError(
             f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs'
             ' method="auto"; a method that chooses a region per counterfactual needs'
             ' guarantee="lookup"'
         )
-
-
-def _check_sealed(policy: PrivacyPolicy, sealed: PrivacyPolicy) -> None:
-    """Refuse a policy that differs from the one that a catalogue was sealed with."""
-    fixed = sealed.to_dict()
-    changed = sorted(
-        name
-        for name, value in policy.to_dict().items()
-        if value != fixed[name] and name not in _MAY_CHANGE
-    )
-    if changed:
-        raise PolicyError(f"the sealed catalogue fixes {', '.join(changed)}")

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
-from cfk_plugin.data.domain import Domain
+from cfk_plugin.data.codes import Column
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.promises import promise_of
@@ -26,9 +26,11 @@ from cfk_plugin.data.values import to_number
 from cfk_plugin.data.wording import values_of
 from cfk_plugin.errors import InputError
 from cfk_plugin.metrics.information import ncp_by_attribute
-from cfk_plugin.protection.partition.region_distance import OUTSIDE
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
+
+OUTSIDE = 0.1
+"""What each quasi-identifier outside of a region adds to a distance, on the page."""
 
 _ORDER_FIELDS = ("outcome", "region", "released")
 # Sections of a language that the page writes sentences with.
@@ -64,11 +66,12 @@ def catalogue_page(
     asking anybody.
 
     What the person enters stays in the page: it makes no request, and its content policy allows
-    none. Near is what `KAnonymizer.explain` calls near, with the ranges of the published private
-    values. The page does not contain the model, so an answer need not be true for the person: the
-    page states what was verified of the whole entry. It holds
-    what `KAnonymizer.published` gives away, and for each numeric quasi-identifier the width of the
-    table's range.
+    none. An entry is near if little must change to be inside its region and to have its private
+    values, and if its region is small; numbers are compared in shares of the ranges of the table
+    (quasi-identifiers) or of the published values. The page does not contain the model, so an
+    answer need not be true for the person: the page states what was verified of the whole entry. It
+    contains what `KAnonymizer.published` gives away, and for each numeric quasi-identifier the
+    width of the table's range.
 
     Parameters
     ----------
@@ -91,8 +94,10 @@ def catalogue_page(
     schema = population.schema
     wording = schema.wording
     features = [
-        _feature(population.domains[name], entries, schema)
-        for name in sorted(schema.features, key=lambda name: name not in schema.quasi_identifiers)
+        _feature(column, entries, schema)
+        for column in sorted(
+            population.row_codes.columns, key=lambda column: not column.is_quasi_identifier
+        )
     ]
     certificates = [entry.certificate for entry in entries]
     data = {
@@ -157,13 +162,13 @@ def _half_widths(
 
 
 def _feature(
-    domain: Domain,
+    column: Column,
     entries: Sequence[GeneralizedCounterfactual],
     schema: Schema,
 ) -> dict[str, Any]:
     """Return the form field of an attribute, and what each entry says of it."""
-    name = domain.attribute.name
-    is_quasi = name in schema.quasi_identifiers
+    name = column.name
+    is_quasi = column.is_quasi_identifier
     wording = schema.wording
     codes: dict[Part, int] = {}
     titles: dict[Part, str | None] = {}
@@ -179,10 +184,10 @@ def _feature(
         "chosen": name not in schema.nobody_chooses,
         "worded": len(wording.words(name)) > 0,
     }
-    form_field |= {"change": domain.attribute.change, "outside": OUTSIDE if is_quasi else 0}
+    form_field |= {"change": column.attribute.change, "outside": OUTSIDE if is_quasi else 0}
     never_advised = schema.never_advised.get(name, frozenset())
     form_field["never"] = {"codes": [], "missing": None in never_advised}
-    if domain.is_numeric:
+    if column.is_numeric:
         numbers = [
             to_number(end)
             for part in codes
@@ -191,12 +196,12 @@ def _feature(
             if end is not None
         ]
         if is_quasi:
-            span = float(domain.width)
+            span = column.span
         else:
             span = max(numbers, default=0.0) - min(numbers, default=0.0)
-        ranges = [_range(part, is_date=domain.is_date) for part in codes]
+        ranges = [_range(part, is_date=column.kind == "date") for part in codes]
         return form_field | {
-            "kind": "date" if domain.is_date else "number",
+            "kind": "date" if column.kind == "date" else "number",
             "range": span,
             "parts": ranges,
             "unit": asdict(wording.unit(name)),
@@ -207,8 +212,8 @@ def _feature(
     contents = {part: _values(part) for part in codes}
     texts = {text for texts_inside, _ in contents.values() for text in texts_inside}
     options = sorted(texts)
-    if domain.attribute.kind == "ordinal":
-        levels = [to_text(level) for level in domain.values]
+    if column.kind == "ordinal":
+        levels = [to_text(level) for level in column.values]
         # All levels of a quasi-identifier are public.
         options = [level for level in levels if is_quasi or level in texts]
     position = {option: i for i, option in enumerate(options)}
@@ -223,7 +228,7 @@ def _feature(
     # As they were released: True is said as "yes", and not as "True".
     value_of_text = {to_text(value): value for part in codes for value in values_of(part)}
     if is_quasi:
-        value_of_text |= {to_text(value): value for value in domain.values}
+        value_of_text |= {to_text(value): value for value in column.values if value is not None}
     words = []
     for option in options:
         value = natural(value_of_text[option])

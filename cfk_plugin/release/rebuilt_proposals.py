@@ -7,15 +7,16 @@ verification and release.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import date
 from math import isfinite
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from cfk_plugin.data.domain import UNKNOWN, Domain
-from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region
+from cfk_plugin.data.codes import Codes, Column
+from cfk_plugin.data.region import Interval, Part, Region, to_text
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import PluginError, quiet
 from cfk_plugin.hookspecs import Proposal
@@ -23,14 +24,14 @@ from cfk_plugin.hookspecs import Proposal
 _log = logging.getLogger("cfk_plugin")
 
 
-def rebuild(proposal: Proposal, population: Population) -> Proposal | None:
-    """Return a copy of a proposal made of the population's own values; None if it is malformed."""
+def rebuild(proposal: Proposal, codes: Codes) -> Proposal | None:
+    """Return a copy of a proposal made of the codes' values; None if it is malformed."""
     try:
         with quiet("a proposed region is malformed", PluginError):
             region = proposal.region
             gap = proposal.gap
             return Proposal(
-                region=_rebuilt_region(region, population),
+                region=_rebuilt_region(region, codes),
                 optimal=proposal.optimal is True,
                 gap=_rebuilt_gap(gap),
             )
@@ -43,29 +44,29 @@ def _rebuilt_gap(gap: Any) -> float | None:
     return None if gap is None else float(gap)
 
 
-def _rebuilt_region(region: Any, population: Population) -> Region | None:
+def _rebuilt_region(region: Any, codes: Codes) -> Region | None:
     if region is None:
         return None
-    names = population.schema.quasi_identifiers
+    columns = [column for column in codes.columns if column.is_quasi_identifier]
     if (
         type(region) is not Region
         or type(region.parts) is not dict
-        or len(region.parts) != len(names)
+        or len(region.parts) != len(columns)
     ):
         raise TypeError("not a Region over the quasi-identifiers")
     parts = region.parts.copy()
-    return Region({name: _rebuilt_part(parts[name], population.domains[name]) for name in names})
+    return Region({column.name: _rebuilt_part(parts[column.name], column) for column in columns})
 
 
-def _rebuilt_part(part: Part, domain: Domain) -> Part:
-    if not domain.is_interval:
-        return _rebuilt_set(part, domain)
+def _rebuilt_part(part: Part, column: Column) -> Part:
+    if not column.is_line:
+        return _rebuilt_set(part, column)
     if type(part) is not Interval:
         raise TypeError("not an Interval")
-    may_be_missing = part.missing is True and domain.has_missing
+    may_be_missing = part.missing is True and column.has_missing
     levels = part.levels
-    if domain.attribute.kind == "ordinal":
-        return _rebuilt_levels(levels, may_be_missing, domain)
+    if column.kind == "ordinal":
+        return _rebuilt_levels(levels, may_be_missing, column)
     if levels is not None:
         raise TypeError("levels belong to ordinal attributes")
     low = part.low
@@ -73,34 +74,39 @@ def _rebuilt_part(part: Part, domain: Domain) -> Part:
     if low is None and high is None:
         return Interval(None, None, may_be_missing)
     return Interval(
-        domain.natural(_finite_number(low)), domain.natural(_finite_number(high)), may_be_missing
+        column.value(_finite_number(low)), column.value(_finite_number(high)), may_be_missing
     )
 
 
-def _rebuilt_set(part: Any, domain: Domain) -> frozenset[Any]:
+def _rebuilt_set(part: Any, column: Column) -> frozenset[Any]:
     if type(part) is not frozenset:
         raise TypeError("not a frozenset")
-    codes = [domain.code(value) for value in part if value is not None]
-    if UNKNOWN in codes:
-        raise TypeError("a value that the population does not have")
-    values = {domain.value(code) for code in codes}
-    if None in part and domain.has_missing:
+    values = {column.value(code) for code in _codes(column, part - {None})}
+    if None in part and column.has_missing:
         values.add(None)
     return frozenset(values)
 
 
-def _rebuilt_levels(levels: Any, may_be_missing: bool, domain: Domain) -> Interval:
+def _rebuilt_levels(levels: Any, may_be_missing: bool, column: Column) -> Interval:
     if type(levels) is not tuple:
         raise TypeError("not a tuple of levels")
-    codes = [domain.code(level) for level in levels]
+    codes = _codes(column, levels)
     if not codes:
         return Interval(None, None, may_be_missing, ())
-    first = codes[0]
-    last = codes[-1]
-    if UNKNOWN in codes or codes != list(range(first, first + len(codes))):
+    first = int(codes[0])
+    last = int(codes[-1])
+    if codes != [float(code) for code in range(first, first + len(codes))]:
         raise TypeError("levels must be neighbours")
-    own_levels = tuple(domain.values[first : last + 1].tolist())
+    own_levels = tuple(to_text(level) for level in column.values[first : last + 1])
     return Interval(own_levels[0], own_levels[-1], may_be_missing, own_levels)
+
+
+def _codes(column: Column, values: Iterable[Any]) -> list[float]:
+    """Return the codes of categories or levels; refuse one that the training table lacks."""
+    codes = column.encode(pd.Series([*values], dtype=object))
+    if np.isnan(codes).any():
+        raise TypeError("a value that the population does not have")
+    return [float(code) for code in codes]
 
 
 def _finite_number(value: Any) -> float:

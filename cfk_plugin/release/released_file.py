@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from cfk_plugin.data.domain import UNKNOWN, Domain
-from cfk_plugin.data.encoded_table import require_features
+from cfk_plugin.data.codes import Column
 from cfk_plugin.data.formats import faults
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Region, part_from_dict, to_text
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.tables import require_features
 from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, PolicyError, quiet
 from cfk_plugin.release.explanations import SCHEMA_VERSION
@@ -23,7 +24,6 @@ from cfk_plugin.release.results import Policy, PrototypePolicy
 from cfk_plugin.release.still_true import ReleasedAnswer
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
     from cfk_plugin.data.population import Population
@@ -77,8 +77,7 @@ def wrong_certificates(content: Mapping[str, Any], policy: PrivacyPolicy) -> Ite
             "guarantee is not the policy's": certificate["guarantee"] != policy.guarantee,
             "k is below the policy's": certificate["k"] < policy.k,
             "not_stopped is not what the policy does not stop": (
-                tuple(certificate["not_stopped"])
-                not in (policy.not_stopped_from("query"), policy.not_stopped_from("explainer"))
+                tuple(certificate["not_stopped"]) != policy.not_stopped
             ),
             "pureness_low is below the policy's floor": (
                 certificate["pureness_low"] < policy.least_pureness
@@ -147,7 +146,8 @@ class Released:
                 for name in population.schema.quasi_identifiers
             }
         )
-        return cls(position, entry, region, population.members(region))
+        rows = population.row_codes.rows_inside(region, population.coded_rows)
+        return cls(position, entry, region, rows)
 
 
 def read(
@@ -219,36 +219,42 @@ def require_answered(
     return table
 
 
+def _column_of(population: Population) -> dict[str, Column]:
+    """Return the columns of features by name."""
+    return {column.name: column for column in population.row_codes.columns}
+
+
 def _wrong_region(parts: Mapping[str, Any], population: Population) -> Iterator[str]:
     quasi = population.schema.quasi_identifiers
     if set(parts) != set(quasi):
         yield f"its region is not over the quasi-identifiers {', '.join(quasi)}"
         return
+    column_of = _column_of(population)
     for name in quasi:
-        domain = population.domains[name]
+        column = column_of[name]
         with quiet(f"the region of {name} cannot be read", InputError):
-            if domain.is_interval:
-                is_fitting = _is_range(parts[name], domain)
+            if column.is_line:
+                is_fitting = _is_range(parts[name], column)
             else:
-                is_fitting = _is_set(parts[name], domain)
+                is_fitting = _is_set(parts[name], column)
         if not is_fitting:
-            yield f"its region of {name} is none of a {domain.attribute.kind} attribute"
+            yield f"its region of {name} is none of a {column.attribute.kind} attribute"
 
 
-def _is_range(part: Mapping[str, Any], domain: Domain) -> bool:
-    if part["kind"] != "interval" or (part.get("missing", False) and not domain.has_missing):
+def _is_range(part: Mapping[str, Any], column: Column) -> bool:
+    if part["kind"] != "interval" or (part.get("missing", False) and not column.has_missing):
         return False
     low = part["low"]
     high = part["high"]
     levels = part.get("levels")
-    is_ordinal = domain.attribute.kind == "ordinal"
+    is_ordinal = column.kind == "ordinal"
     if low is None or high is None:  # only missing values are inside
         expected_levels: list[str] | None = [] if is_ordinal else None
         return low is high and part.get("missing", False) and levels == expected_levels
     if not is_ordinal:
-        has_numeric_ends = levels is None and all(_is_number(end, domain) for end in (low, high))
+        has_numeric_ends = levels is None and all(_is_number(end, column) for end in (low, high))
         return has_numeric_ends and to_number(low) <= to_number(high)
-    line = list(domain.values)
+    line = [to_text(level) for level in column.values.tolist()]
     if not levels or not {*levels, low, high} <= set(line):
         return False
     first = line.index(levels[0])
@@ -258,18 +264,16 @@ def _is_range(part: Mapping[str, Any], domain: Domain) -> bool:
     ]
 
 
-def _is_set(part: Mapping[str, Any], domain: Domain) -> bool:
+def _is_set(part: Mapping[str, Any], column: Column) -> bool:
     if part["kind"] != "set":
         return False
     values = [value for value in part["values"] if value is not None]
-    codes = {domain.code(value) for value in values}
-    if (
-        UNKNOWN in codes
-        or len(codes) != len(values)
-        or (None in part["values"] and not domain.has_missing)
-    ):
+    codes = column.encode(pd.Series(values, dtype=object))
+    if np.isnan(codes).any() or len(np.unique(codes)) != len(values):
         return False
-    hierarchy = domain.attribute.hierarchy
+    if None in part["values"] and not column.has_missing:
+        return False
+    hierarchy = column.attribute.hierarchy
     if hierarchy is None or not values:
         return True
     inside = [to_text(value) for value in values]
@@ -283,15 +287,16 @@ def _is_set(part: Mapping[str, Any], domain: Domain) -> bool:
 def _wrong_private(entry: Mapping[str, Any], population: Population) -> Iterator[str]:
     released = entry["released"]
     schema = population.schema
+    column_of = _column_of(population)
     shared = {attribute.name for attribute in schema.attributes} - set(schema.private)
     for name in released:
         if name in shared:
             yield f"releases {name} exactly"
         elif name not in schema.private:
             yield "releases a column that is not in the schema"
-        elif not _is_possible(released[name], population.domains[name]):
-            domain = population.domains[name]
-            kind = "date" if domain.is_date else domain.attribute.kind
+        elif not _is_possible(released[name], column_of[name]):
+            column = column_of[name]
+            kind = "date" if column.kind == "date" else column.attribute.kind
             yield f"releases {name} otherwise than as a value of a {kind} attribute in its domain"
     unmentioned = [name for name in schema.private if name not in released]
     if unmentioned:
@@ -301,35 +306,36 @@ def _wrong_private(entry: Mapping[str, Any], population: Population) -> Iterator
 def _wrong_advice(entry: Mapping[str, Any], population: Population) -> Iterator[str]:
     """Yield what is wrong with the advised values, and with those without the margin."""
     quasi = population.schema.quasi_identifiers
+    column_of = _column_of(population)
     advised = entry.get("advised", {})
     if advised and set(advised) != set(quasi):
         yield f"its advice is not about the quasi-identifiers {', '.join(quasi)}"
     for values in (advised, entry.get("least", {})):
         for name in values:
-            if name not in population.domains:
+            if name not in column_of:
                 yield "advises a column that is not in the schema"
-            elif not _is_possible(values[name], population.domains[name]):
+            elif not _is_possible(values[name], column_of[name]):
                 yield f"advises {name} otherwise than as a value in its domain"
 
 
-def _is_possible(value: Any, domain: Domain) -> bool:
-    """Return True if a value is possible for its attribute."""
+def _is_possible(value: Any, column: Column) -> bool:
+    """Return whether a value is possible for its attribute."""
     if value is None:
-        return domain.has_missing
-    if domain.attribute.kind != "numeric":
-        return domain.is_open or domain.code(value) != UNKNOWN
-    low, high = domain.attribute.bounds or (-np.inf, np.inf)
-    return _is_number(value, domain) and low <= to_number(value) <= high
+        return column.has_missing
+    if not column.is_numeric:
+        return not np.isnan(column.encode(pd.Series([value], dtype=object))[0])
+    low, high = column.attribute.bounds or (-np.inf, np.inf)
+    return _is_number(value, column) and low <= to_number(value) <= high
 
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?)?")
 
 
-def _is_number(value: Any, domain: Domain) -> bool:
+def _is_number(value: Any, column: Column) -> bool:
     """Say whether a value is a number, or a date in a column of dates; a text that could be read as
     one is not.
     """
-    if domain.is_date:
+    if column.kind == "date":
         return (
             isinstance(value, str)
             and _DATE.fullmatch(value) is not None

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self, TypeGuard
 
 import pandas as pd
 
-from cfk_plugin.data.constraints import Rules
 from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import Interval, part_contains, part_of, to_text
 from cfk_plugin.data.values import as_pandas, to_number
@@ -45,7 +44,6 @@ class Request:
     queries: pd.DataFrame | None = None
     # features for which the schema or the call declares how they may change
     decided: frozenset[str] = frozenset()
-    rules: Rules = field(default_factory=dict)  # how they may change
 
     @classmethod
     def of(cls, queries: pd.DataFrame, attribute: str | None) -> Request:

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cfk_plugin.data.display import card, facts, marked, table
-from cfk_plugin.data.encoded_table import require_person
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import (
@@ -23,6 +22,7 @@ from cfk_plugin.data.region import (
     part_to_text,
 )
 from cfk_plugin.data.sentences import Answer, Message, Presentation, message
+from cfk_plugin.data.tables import require_person
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import require
 from cfk_plugin.release.prototype_certificate import (

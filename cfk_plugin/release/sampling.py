@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.adapting import CounterfactualBatch, ExplainerError
-from cfk_plugin.data.domain import Rows
-from cfk_plugin.data.encoded_table import encode
+from cfk_plugin.data.codes import Ints
+from cfk_plugin.data.population import Population
 from cfk_plugin.errors import CFKError, quiet
 from cfk_plugin.hookspecs import CounterfactualSource, NativeStatus
 from cfk_plugin.release.anonymizer import KAnonymizer
@@ -46,10 +46,13 @@ def sample_of(
         if the rows are not in this process, if the model refuses none of the rows that were tried,
         or if no counterfactual was found.
     """
-    rows = _rows_to_explain(anonymizer, size)
+    population = anonymizer.population_
+    if population is None:
+        return None
+    rows = _rows_to_explain(anonymizer, population, size)
     if not len(rows):
         return None
-    people = anonymizer.population_.rows(rows)[list(anonymizer.population_.schema.features)]
+    people = population.rows(rows)[list(anonymizer.schema_.features)]
     people = people.reset_index(drop=True)
     findings: list[NativeStatus] = []
     deadline = time.perf_counter() + SECONDS
@@ -71,21 +74,15 @@ def sample_of(
     return {"examined": len(findings), **Counter(findings)}
 
 
-def _rows_to_explain(anonymizer: KAnonymizer, size: int) -> Rows:
+def _rows_to_explain(anonymizer: KAnonymizer, population: Population, size: int) -> Ints:
     """Return the positions of random training rows that do not have the desired outcome.
 
-    With the goal "opposite" every row can be explained. There are none if rows are not in this
-    process.
+    With the goal "opposite" every row can be explained.
     """
-    n_rows = anonymizer.population_.n_rows_here
-    if n_rows is None:
-        return np.empty(0, dtype=np.int64)
-    n_tried = min(size * _TRIED_PER_PERSON, n_rows)
-    order = np.random.default_rng(anonymizer.seed).permutation(n_rows)[:n_tried]
-    is_met = anonymizer.goal_.is_met_already(
-        len(order), lambda: anonymizer.pipeline_.rows.labels(order)
-    )
-    return order[~is_met][:size]
+    n_tried = min(size * _TRIED_PER_PERSON, population.n_rows)
+    order = np.random.default_rng(anonymizer.seed).permutation(population.n_rows)[:n_tried]
+    people = population.rows(order)[list(population.schema.features)]
+    return order[~anonymizer.with_outcome(people, anonymizer.goal_)][:size]
 
 
 def _findings(
@@ -96,9 +93,8 @@ def _findings(
         batch = source.generate(person)
     if not isinstance(batch, CounterfactualBatch) or not len(batch.frame):
         return []
-    features = list(anonymizer.population_.schema.features)
+    features = list(anonymizer.schema_.features)
     with quiet("its counterfactuals cannot be read: {}", ExplainerError, let=CFKError):
         frame = batch.frame[features]
-        encoded = encode(frame, anonymizer.population_.encoder)
-        findings = anonymizer.pipeline_.detect(frame, encoded, instance_based=source.instance_based)
+        findings = anonymizer.findings(frame, instance_based=source.instance_based)
     return [finding for finding in findings if finding is not None]

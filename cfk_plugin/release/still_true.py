@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.constraints import Constraints, DistinctParts, Rules
-from cfk_plugin.data.decision import Mask
-from cfk_plugin.data.domain import Domain, Rows
-from cfk_plugin.data.encoded_table import Encoder, encode
+from cfk_plugin.data.codes import MISSING, Codes, Column, Mask
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import OPPOSITE, DesiredOutcome, Outcome
-from cfk_plugin.data.region import Part
+from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.errors import HostOnly, InputError, counted
 
 
@@ -23,7 +20,7 @@ from cfk_plugin.errors import HostOnly, InputError, counted
 class StillTrue:
     """How many released answers a model still gives the desired outcome for.
 
-    Holds counts and positions, no value of a row.
+    Contains counts and positions, no value of a row.
 
     Attributes
     ----------
@@ -64,12 +61,23 @@ class StillTrue:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ReleasedAnswer(HostOnly):
-    """What a released answer tells a person to do."""
+    """What a released answer tells a person to do.
 
-    position: int  # among all entries
+    Attributes
+    ----------
+    position : int
+        Among all entries.
+    query : int
+    region : mapping of feature to part; empty for a prototype
+    values : mapping of feature to value
+        Private values, and the quasi-identifiers that the answer advises, if it does.
+    outcome : Outcome
+    """
+
+    position: int
     query: int
-    region: Mapping[str, Part]  # empty for a prototype
-    values: Mapping[str, Any]  # of private features, or of all features of a prototype or point
+    region: Mapping[str, Part]
+    values: Mapping[str, Any]
     outcome: Outcome
 
 
@@ -79,7 +87,7 @@ def still_true_at(
     """Count the answers whose row, one per answer, gets the outcome."""
     is_true = np.ones(len(answers), dtype=bool)
     if answers:
-        is_true = model.has_outcome(rows, np.arange(len(answers)))
+        is_true = model.has_outcome(rows)
     broken = [answer for answer, holds in zip(answers, is_true, strict=True) if not holds]
     return counted_true(answers, broken)
 
@@ -94,7 +102,7 @@ def counted_true(answers: Sequence[ReleasedAnswer], broken: Sequence[ReleasedAns
 
 
 class NewModel(HostOnly):
-    """Asks a model for the outcomes that answers were released for.
+    """Asks a model for the outcomes for which answers were released.
 
     Parameters
     ----------
@@ -132,13 +140,12 @@ class NewModel(HostOnly):
     def _counts(self) -> str:
         return f"{len(self._outcomes)} outcomes"
 
-    def has_outcome(self, rows: pd.DataFrame, answer_of_row: Rows) -> Mask:
-        """Return a mask of the rows at which the model gives the outcome of their answer."""
+    def has_outcome(self, rows: pd.DataFrame) -> Mask:
+        """Return which rows, one per answer, get the outcome of their answer."""
         labels = self._model(rows).astype(object)
-        outcome_of_row = self._outcome_of_answer[answer_of_row]
         has_outcome = np.zeros(len(rows), dtype=bool)
         for i, (outcome, goal) in enumerate(zip(self._outcomes, self._goals, strict=True)):
-            is_of = outcome_of_row == i
+            is_of = self._outcome_of_answer == i
             if outcome.is_other:
                 has_outcome[is_of] = labels[is_of] != outcome.label
             elif is_of.any():
@@ -155,62 +162,48 @@ def _goal_of(outcome: Outcome, desired: Any) -> DesiredOutcome:
     return DesiredOutcome.of(desired)
 
 
-def rows_asked_for(
-    answers: Sequence[ReleasedAnswer], queries: pd.DataFrame, encoder: Encoder, rules: Rules
+def advised_rows(
+    answers: Sequence[ReleasedAnswer], queries: pd.DataFrame, codes: Codes
 ) -> pd.DataFrame:
     """Return the row that each answer asks its person to become, one per answer.
 
-    It has the advised values and the private ones that were released. Where no values are advised,
-    it has those of the permitted point of the region that is nearest to the query.
-
-    Parameters
-    ----------
-    answers : sequence of ReleasedAnswer, of regions
-    queries : DataFrame, with every query that was answered
-    encoder : Encoder
-    rules : mapping of feature to Rule
-        How features may change, by schema and call.
-    """
-    encoded = encode(queries, encoder)
-    factuals = encoded.take(np.array([answer.query for answer in answers], dtype=np.int64))
-    constraints = Constraints(factuals, rules)
-    columns = {}
-    for j, (name, domain) in enumerate(zip(encoder.schema.features, encoder.columns, strict=True)):
-        values = list(factuals.values[j])
-        in_part: dict[int, Part] = {}  # the part of a region, by position of the answer
-        for i, answer in enumerate(answers):
-            if name in answer.values:
-                values[i] = answer.values[name]
-            else:
-                in_part[i] = answer.region[name]
-        positions = np.array([*in_part], dtype=np.int64)
-        nearest = _nearest(name, domain, [*in_part.values()], constraints.take(positions))
-        for i, value in zip(in_part, nearest, strict=True):
-            values[i] = value
-        columns[name] = pd.Series(values, dtype=object)
-    return encoder.conform(pd.DataFrame(columns))
-
-
-def _nearest(
-    name: str, domain: Domain, parts: Sequence[Part], constraints: Constraints
-) -> list[Any]:
-    """Return the permitted value in each part that is nearest to the query at its position.
+    It has the values that the answer advises. If it advises no quasi-identifiers, as under a lookup
+    guarantee, they are those of the region that are nearest to the query.
 
     Raises
     ------
     InputError
-        If a part has no permitted value, so that the queries cannot be those that were answered.
+        If a query has a value that the training table lacks.
     """
-    if not parts:
-        return []
-    distinct_parts = DistinctParts.build(domain, parts)
-    n_excluded = int((~constraints.only({name}).admits_paired({name: distinct_parts})).sum())
-    if n_excluded:
+    rows = codes.encode(queries)[[answer.query for answer in answers]]
+    if np.isnan(rows).any():
         raise InputError(
-            f"queries: {counted(n_excluded, 'answer')} would change {name} as the schema or the"
-            " call excludes it; give the queries that were answered, in the same order"
+            "queries: a value cannot be read, or the training table lacks it; give the queries"
+            " that were answered"
         )
-    codes, numbers = constraints.nearest(
-        name, distinct_parts, np.arange(len(parts)), distinct_parts.of
-    )
-    return domain.spell(codes, numbers)
+    for j, column in enumerate(codes.columns):
+        in_region = [is_only_in_region(answer, column.name) for answer in answers]
+        positions = np.flatnonzero(~np.array(in_region, dtype=bool))
+        values = [answers[i].values[column.name] for i in positions.tolist()]
+        rows[positions, j] = column.encode(pd.Series(values, dtype=object))
+        for i in np.flatnonzero(in_region).tolist():
+            rows[i, j] = _nearest(answers[i].region[column.name], column, rows[i, j])
+    return codes.decode(rows)
+
+
+def is_only_in_region(answer: ReleasedAnswer, name: str) -> bool:
+    """Return whether only the region of an answer says something of a feature."""
+    return name in answer.region and name not in answer.values
+
+
+def _nearest(part: Part, column: Column, factual: float) -> float:
+    """Return the code inside a part that is nearest to the query's own."""
+    options = column.values_inside(part)
+    if factual in options:
+        return factual
+    numbers = options[options != MISSING]
+    if not column.is_line or not len(numbers):
+        return float(options[0])
+    if isinstance(part, Interval) and column.is_numeric:
+        return float(np.clip(factual, numbers.min(), numbers.max()))
+    return float(numbers[np.abs(numbers - factual).argmin()])

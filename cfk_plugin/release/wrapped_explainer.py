@@ -25,11 +25,11 @@ from cfk_plugin.adapting import (
     constraints_of,
     without_constraints,
 )
-from cfk_plugin.data.constraints import Rules, decided_features, rules_of
+from cfk_plugin.data.call_rules import CallRules
 from cfk_plugin.data.display import advance, doing
-from cfk_plugin.data.encoded_table import require_features, select
 from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
-from cfk_plugin.data.policy import PrivacyPolicy, SearchStart
+from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.tables import require_features, select
 from cfk_plugin.errors import (
     AdapterError,
     CFKError,
@@ -179,17 +179,18 @@ class AskedExplainer(WrappedExplainer):
         max_changes: int | None,
         progress: Progress | None,
     ) -> Any:
-        features = self.anonymizer.population_.schema.features
+        features = self.anonymizer.schema_.features
         frame = require_features(queries, features, "queries")
         request = Request.of(queries, self.groups)
         # The explainer gets a copy: it may write into its queries.
         copied_queries = select(frame, features, renumber=False).copy(deep=True)
         constraints = constraints_of(options)
-        request = self._with_constraints(request, constraints)  # before the explainer is asked
+        self.anonymizer.rules(**constraints)  # refuses constraints before the explainer is asked
         batch = self._generate(copied_queries, options)
-        if batch.constraints != constraints:  # those of the explainer's own settings
-            request = self._with_constraints(request, {**constraints, **batch.constraints})
-        return self._release(batch, select(frame, features), request, max_changes, progress)
+        constraints = {**constraints, **batch.constraints}  # those of the explainer's own settings
+        return self._release(
+            batch, select(frame, features), request, constraints, max_changes, progress
+        )
 
     def call(
         self,
@@ -202,11 +203,11 @@ class AskedExplainer(WrappedExplainer):
         """Call one of `methods`, and rebuild its result from what is released."""
         start_time = Request().started
         constraints = constraints_of(named)
-        self._rules(constraints)  # refuses invalid constraints before the explainer is asked
+        self.anonymizer.rules(**constraints)  # refuses constraints before the explainer is asked
         batch, native, queries = self._call_method(name, args, named)
         request = replace(Request.of(queries, self.groups), started=start_time)
-        request = self._with_constraints(request, {**constraints, **batch.constraints})
-        explanations = self._release(batch, queries, request, max_changes, progress)
+        constraints = {**constraints, **batch.constraints}
+        explanations = self._release(batch, queries, request, constraints, max_changes, progress)
         return self._restore(name, native, explanations)
 
     # --- the call of the explainer ----------------------------------------------------------------
@@ -242,22 +243,6 @@ class AskedExplainer(WrappedExplainer):
             )
         return restored
 
-    # --- what may change --------------------------------------------------------------------------
-
-    def _with_constraints(self, request: Request, constraints: Mapping[str, Any]) -> Request:
-        """Add to a request how features may change; invalid constraints are refused."""
-        rules = self._rules(constraints)
-        features = self.anonymizer.population_.schema.features
-        to_vary = constraints.get("features_to_vary", "all")
-        return replace(request, decided=decided_features(features, rules, to_vary), rules=rules)
-
-    def _rules(self, constraints: Mapping[str, Any]) -> Rules:
-        """Return how features may change in a call; invalid constraints are refused."""
-        rules: Rules = self.anonymizer.rules_
-        if constraints:
-            rules = rules_of(self.anonymizer.population_.encoder, **constraints)
-        return rules
-
     # --- what is released -------------------------------------------------------------------------
 
     def _release(
@@ -265,19 +250,20 @@ class AskedExplainer(WrappedExplainer):
         batch: CounterfactualBatch,
         queries: pd.DataFrame,
         request: Request,
+        constraints: Mapping[str, Any],
         max_changes: int | None,
         progress: Progress | None,
     ) -> Explanations:
         """Protect a batch; return one explanation per counterfactual that was asked for."""
         self._check(batch, queries)
         goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
+        rules = self.anonymizer.rules(**constraints, max_changes=max_changes)
+        request = replace(request, decided=rules.decided(self.anonymizer.codes_))
         numbers = batch.query.tolist()
         explanations: list[Explanation] = [Withheld(query, "none_found") for query in numbers]
         findings: list[NativeStatus | None] = [None] * len(numbers)
         if len(batch.frame):
-            protected, native_statuses = self._protect(
-                batch, queries, goal, request, max_changes, progress
-            )
+            protected, native_statuses = self._protect(batch, queries, rules, goal, progress)
             for slot, explanation, finding in zip(
                 batch.slot, protected, native_statuses, strict=True
             ):
@@ -294,39 +280,34 @@ class AskedExplainer(WrappedExplainer):
         if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
             raise AdapterError("an adapter answered queries that were not asked")
         if len(batch.frame):
-            features = self.anonymizer.population_.schema.features
+            features = self.anonymizer.schema_.features
             require_features(batch.frame, features, "the explainer's answer")
 
     def _protect(
         self,
         batch: CounterfactualBatch,
         queries: pd.DataFrame,
+        rules: CallRules,
         goal: DesiredOutcome,
-        request: Request,
-        max_changes: int | None,
         progress: Progress | None,
     ) -> tuple[list[Explanation], tuple[NativeStatus | None, ...]]:
         """Return an explanation and a finding per counterfactual of a batch."""
         query = batch.query[batch.slot]
-        pipeline = replace(
-            self.anonymizer.pipeline_,
-            goal=goal,
-            depends_on_no_row=depends_on_rows(self.source) == "no",
-        )
-        factuals = select(queries, self.anonymizer.population_.schema.features).take(query)
+        factuals = select(queries, self.anonymizer.schema_.features).take(query)
         # A caller who passes a progress callback shows the progress.
         progress_line = (
             nullcontext() if progress is not None else doing("protecting counterfactuals")
         )
         with progress_line:
             protected: tuple[list[Explanation], tuple[NativeStatus | None, ...]]
-            protected = pipeline.release(
+            protected = self.anonymizer.protect_counterfactuals(
                 batch.frame,
                 query,
-                factuals=factuals,
-                rules=request.rules,
-                max_changes=max_changes,
+                factuals,
+                rules,
+                goal=goal,
                 instance_based=self.source.instance_based,
+                depends_on_no_row=depends_on_rows(self.source) == "no",
                 progress=progress or advance,
             )
         return protected
@@ -351,9 +332,10 @@ class AskedExplainer(WrappedExplainer):
         distinct_queries = dict.fromkeys(batch.query.tolist())
         unanswered = [query for query in distinct_queries if query not in with_counterfactual]
         if unanswered:
-            pipeline = replace(self.anonymizer.pipeline_, goal=goal)
-            features = self.anonymizer.population_.schema.features
-            has_outcome = pipeline.with_outcome(select(queries, features).take(unanswered))
+            features = self.anonymizer.schema_.features
+            has_outcome = self.anonymizer.with_outcome(
+                select(queries, features).take(unanswered), goal
+            )
             already_desired |= {unanswered[i] for i in has_outcome.nonzero()[0].tolist()}
         return already_desired
 
@@ -364,16 +346,12 @@ class AskedExplainer(WrappedExplainer):
         request: Request,
     ) -> Explanations:
         """Return explanations as a result, which is also logged."""
-        start: SearchStart = "explainer"
-        if depends_on_rows(self.source) == "no":
-            start = "independent explainer"
         result: Explanations = self.anonymizer.wrap(
             explanations,
             findings,
             self.name,
             request,
             partial(observe, track=self.track),
-            start=start,
         )
         return result
 

@@ -120,8 +120,6 @@ class Circumstances:
     dp_covers: str | None  # see `PrototypeCertificate.covers`
     sensitive_declared: bool = False
     subject_key: bool | None = None  # people are told apart by a key
-    # at an explainer's counterfactuals, in some run; concerns catalogues alone
-    starts_at_explainer: bool | None = None
     shares_values: bool = False  # all policies are those of catalogues
 
     @property
@@ -135,7 +133,7 @@ def limits(case: Circumstances) -> tuple[str, ...]:
     said, kinds = load("limits"), case.kinds
     found: list[str] = []
     if kinds:
-        found += _of_knowledge(kinds, case)
+        found += _of_knowledge(kinds)
         found.append("separate_fits")
         found += ["raw_private"] if case.raw_private is None or case.raw_private else []
         found += ["shared_private"] if case.shares_values else []
@@ -170,7 +168,7 @@ def not_covered(case: Circumstances) -> tuple[str, str, str]:
     )
 
 
-def _of_knowledge(kinds: Sequence[str], case: Circumstances) -> list[str]:
+def _of_knowledge(kinds: Sequence[str]) -> list[str]:
     """Return the names of the sentences about attackers who do more than look up
     quasi-identifiers.
     """
@@ -180,10 +178,8 @@ def _of_knowledge(kinds: Sequence[str], case: Circumstances) -> list[str]:
         found.append("rerun")
     if any("k_consistent" not in promise.promised_counts for promise in promises):
         found += ["ask_model", "steering", "outcomes"]
-    if any(promise.searches_for_answers for promise in promises):
+    if any(promise.promises_true_answers for promise in promises):
         found.append("steering_catalogue")
-        if case.starts_at_explainer is not False:
-            found.append("steering_explainer")
     return found
 
 
@@ -374,15 +370,6 @@ def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) ->
         raw_private = []
     elif roles:
         raw_private = sorted(n for n, role in roles.items() if role in ("sensitive", "other"))
-    with_search = [name for name in PROMISES if promise_of(name).searches_for_answers]
-    starts = {
-        run.params.get("cfk.start")
-        for run in pooled.runs
-        if run.params.get("cfk.guarantee") in with_search
-    }
-    starts_at_explainer: bool | None = "explainer" in starts
-    if None in starts:
-        starts_at_explainer = None
     return Circumstances(
         guarantees={guarantee.removeprefix("dp-") for guarantee in stated},
         raw_private=raw_private,
@@ -390,7 +377,6 @@ def circumstances(evidence: Evidence, pooled: Pooled, dp: DpStatement | None) ->
         dp_covers=None if dp is None else dp["covers"],
         sensitive_declared="sensitive" in roles.values(),
         subject_key=facts.get("subject_key"),
-        starts_at_explainer=starts_at_explainer,
         shares_values=shares_values,
     )
 

@@ -4,12 +4,11 @@ in a registry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.data.policy import PRIVATE_LINKAGE, STEERING
 from cfk_plugin.records.record import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -20,44 +19,19 @@ LONGEST = 5_000
 """Most characters of a card: MLflow's registry stores no longer description."""
 _NAMES = 400  # characters that a list of column names may take
 
-_ATTACKS: Mapping[str, str] = {
-    "inversion": (
-        "**Reruns.** Whoever runs the algorithm for everybody may be left with fewer people, at"
-        " times one."
-    ),
-    "model filter": (
-        "**Answers of the model.** Whoever can ask the model about everybody who fits may be left"
-        " with fewer people, at times one."
-    ),
-    STEERING: (
-        "**Many queries.** Whoever asks with queries of their choice can find out more than one"
-        " answer says."
-    ),
-    "intersection": (
-        "**Several releases.** Regions of several answers for one person can be intersected."
-    ),
-    "intersection after a change": (
-        "**Releases before and after a change** of policy, model or population can be intersected."
-    ),
-}
-_PRIVATE = (
-    "**Private values** are released as they are: {}. Somebody who knows a person's may recognise"
-    " them."
+_CHANGES = (
+    "**Releases before and after a change** of policy, model or population can be intersected."
 )
-_SHARED = (
+_PRIVATE = (
     "**Private values**: each one that is released belongs to at least {} people or to no one, or"
-    " is the asker's own, or lies between. With a region they say that at least so many people"
+    " is the query's own, or lies between. With a region they say that at least so many people"
     " could have them, not that one of these people has: {}."
 )
-_OBJECTIVES: Mapping[str, str] = {
-    "pureness": "pureness first, then information loss",
-    "ncp": "information loss alone",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Card:
-    """What a protected model says of itself. Holds no value of a row."""
+    """The description of a protected model. It has no value of a row."""
 
     population: Population
     policy: PrivacyPolicy
@@ -96,8 +70,8 @@ class Card:
             f"# {name[:100]}\n\nSays what would have to be different for {outcome}: counterfactual"
             f" explanations, protected before they leave. Each is k-anonymous, k = {k}, with"
             f" respect to the population `{self.population.fingerprint}`"
-            f" ({self.population.n_people:,} people, {len(self.population.cells):,} distinct"
-            f" combinations) and the quasi-identifiers {_listed(schema.quasi_identifiers)}."
+            f" ({self.population.n_people:,} people) and the quasi-identifiers"
+            f" {_listed(schema.quasi_identifiers)}."
         )
 
     def _protected(self) -> str:
@@ -109,25 +83,20 @@ class Card:
         )
 
     def _open(self) -> str:
-        points = [_ATTACKS[attack] for attack in self.policy.not_stopped if attack in _ATTACKS]
-        if private := self.population.schema.private:
-            if PRIVATE_LINKAGE in self.policy.not_stopped:
-                points.append(_PRIVATE.format(_listed(private)))
-            else:
-                points.append(_SHARED.format(self.policy.k, _listed(private)))
+        points = [_CHANGES]
+        private = self.population.schema.private
+        if private:
+            points.append(_PRIVATE.format(self.policy.k, _listed(private)))
         points.append(
-            "**The artifact store.** It has the catalogue, which is all that answers can tell, and"
-            " the model; no row."
+            "**The artifact store.** It has the catalogue, all values of each quasi-identifier,"
+            " and the model; no row."
         )
         points.append("**Membership, and copies of the model.** Neither is measured here.")
         return "## What it does not protect\n\n" + "\n".join(f"* {point}" for point in points)
 
     def _rules(self) -> str:
         policy = self.policy
-        rules = [f"k is {policy.k}"]
-        if policy.counts_eligible:
-            rules.append("only people with the desired predicted outcome count")
-        rules.append(f"regions are chosen for {_OBJECTIVES[policy.objective]}")
+        rules = [f"k is {policy.k}", "only people with the desired predicted outcome count"]
         bounds: dict[str, Any] = {
             "pureness is at least {}": policy.least_pureness or None,
             "information loss (NCP) is at most {}": policy.max_ncp,

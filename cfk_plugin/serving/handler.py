@@ -1,6 +1,4 @@
-"""Answer requests: check the queries, call the protected explainer, report failures with constant
-texts.
-"""
+"""Answer requests: check the queries, ask the catalogue, report failures with constant texts."""
 
 from __future__ import annotations
 
@@ -14,23 +12,23 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, INVALID_PARAMETER_VALUE
 
-from cfk_plugin.data.encoded_table import EncodedTable, encode
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.codes import Column, FaultReason, Floats
 from cfk_plugin.errors import (
     CFKError,
-    InputError,
+    PolicyError,
     listed,
     quiet,
     serving,
     shows_errors,
 )
+from cfk_plugin.records.logger import Track
+from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Withheld
-from cfk_plugin.serving.records import reason_of, record_of
+from cfk_plugin.serving.records import reason_of, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cfk_plugin.release.explainer import ProtectedExplainer
     from cfk_plugin.release.results import Explanation
 
 _log = logging.getLogger("cfk_plugin")
@@ -43,13 +41,13 @@ VALUES = "a query holds a missing, unknown, fractional or otherwise impossible v
 PARAMS = "the only parameter is max_changes, a whole number"
 CHANGES = "max_changes must be at least 1"
 FAILED = "the explanation could not be made"
-FAULTS: Mapping[str, str] = {
+FAULTS: Mapping[FaultReason, str] = {
     "missing_value": "a missing value",
     "invalid_value": "a value of another type",
     "unknown_category": "an unknown category",
     "outside_domain": "a number outside of what is declared",
 }
-"""What is said of a fault that `EncodedTable.faults` finds in a column."""
+"""The text for each fault of `Codes.faults`."""
 FRACTION = "a fraction"
 TOO_LARGE_NUMBER = "a number that is too large"
 
@@ -94,132 +92,106 @@ class RequestHandler:
 
     Thread-safe; every answer is protected, and no message quotes a row.
 
-    `most` queries may be in one request.
+    Parameters
+    ----------
+    anonymizer : KAnonymizer
+        Fitted, or loaded from a file, with a catalogue.
+    most : int
+        Queries that one request may hold.
+    track : bool, str or RunLogger
+        Whether, and where, explanations are logged.
     """
 
-    def __init__(
-        self,
-        population: Population,
-        explainer: ProtectedExplainer,
-        most: int,
-    ) -> None:
-        self._population = population
-        self._explainer = explainer
+    def __init__(self, anonymizer: KAnonymizer, most: int, track: Track = False) -> None:
+        if anonymizer.catalogue_ is None:
+            raise PolicyError("requests are answered from a catalogue, and there is none")
+        self._anonymizer = anonymizer
+        self._codes = anonymizer.catalogue_.codes
         self._most = most
-        self._features, self._private = (
-            list(population.schema.features),
-            set(population.schema.private),
-        )
-        domains = [population.domains[name] for name in self._features]
-        self._dtypes = [domain.dtype for domain in domains]
-        self._numeric = [domain.attribute.kind == "numeric" for domain in domains]
-        self._whole = np.array([pd.api.types.is_integer_dtype(dtype) for dtype in self._dtypes])
+        self._track = track
 
     def answer(
         self, queries: object, params: Mapping[str, Any] | None = None
     ) -> list[dict[str, Any]]:
-        """Return one record per counterfactual, see `record_of`, or raise a `RequestError` without
+        """Return one record per query, see `record_of`, or raise a `RequestError` without
         context.
         """
         with refusing(FAILED, ours=True):
-            max_changes = self._max_changes(params or {})
+            max_changes = _max_changes(params or {})
             with refusing(VALUES):  # whatever cannot be read is refused
-                encoded = self._read(queries)
-            entries = self._entries(encoded, max_changes)
-            return [self._record(entry, encoded) for entry in entries]
+                frame = self._features(queries)
+                rows = self._codes.encode(frame)
+                self._check(frame, rows)
+            entries = self._entries(frame, max_changes)
+            return records_of(entries, rows, self._codes, self._anonymizer.schema_)
 
-    def _entries(self, encoded: EncodedTable, max_changes: int | None) -> Iterable[Explanation]:
-        """Return the protected explainer's answers; if it raises, every query gets a withheld
-        one.
-        """
+    def _entries(self, frame: pd.DataFrame, max_changes: int | None) -> Iterable[Explanation]:
+        """Return the answers; if the anonymizer raises, every query gets a withheld one."""
         try:
             with quiet("{}", CFKError, let=CFKError), serving():
-                explanations: Iterable[Explanation] = self._explainer.explain(
-                    encoded.frame, max_changes=max_changes
-                )
-                return explanations
+                return self._anonymizer.explain(frame, max_changes=max_changes, track=self._track)
         except CFKError as failure:
             name = str(failure) if type(failure) is CFKError else type(failure).__name__
             trace = failure if shows_errors() else None
             _log.warning("explanations withheld: %s in the pipeline", name, exc_info=trace)
-            of_answer = isinstance(failure, InputError)  # queries were checked already
-            reason = "explainer_failed" if of_answer else reason_of(failure)
-        return [Withheld(query, reason) for query in range(len(encoded))]
+            reason = reason_of(failure)
+        return [Withheld(query, reason) for query in range(len(frame))]
 
-    def _record(self, entry: Explanation, encoded: EncodedTable) -> dict[str, Any]:
-        factual = {
-            name: self._factual(encoded, j, entry.query) for j, name in enumerate(self._features)
-        }
-        population = self._population
-        return record_of(
-            entry, factual, self._features, population.domains, wording=population.schema.wording
-        )
-
-    def _factual(self, encoded: EncodedTable, j: int, query: int) -> Any:
-        """Return a value of the person who asks in the population's type: a number or date, not
-        text of one.
-        """
-        value = encoded.values[j][query]
-        if not self._numeric[j] or type(value) in (int, float) or pd.isna(value):
-            return value
-        return self._population.domains[self._features[j]].natural(float(encoded.numbers[query, j]))
-
-    def _read(self, queries: object) -> EncodedTable:
+    def _features(self, queries: object) -> pd.DataFrame:
+        """Return the features of a table of queries."""
         if not isinstance(queries, pd.DataFrame) or not len(queries):
             raise RequestError(NO_TABLE)
         if len(queries) > self._most:
             raise RequestError(TOO_MANY)
+        features = self._codes.names
         names = list(queries.columns)
-        missing = [name for name in self._features if name not in names]
-        repeated = [name for name in self._features if names.count(name) > 1]
+        missing = [name for name in features if name not in names]
+        repeated = [name for name in features if names.count(name) > 1]
         if missing:
             raise RequestError(f"{COLUMNS}; missing: {listed(missing)}")
         if repeated:
             raise RequestError(f"{COLUMNS}; repeated: {listed(repeated)}")
         if len(set(names)) != len(names):
             raise RequestError(COLUMNS)
-        encoded = encode(queries, self._population.encoder)
-        self._check(encoded)
-        return encoded
+        return queries[features].reset_index(drop=True)
 
-    def _check(self, encoded: EncodedTable) -> None:
-        """Refuse values that cannot be, by the name of the column; no value is repeated."""
-        for fault in encoded.faults:
+    def _check(self, frame: pd.DataFrame, rows: Floats) -> None:
+        """Refuse impossible values, by the names of the columns; no value is repeated."""
+        private = self._anonymizer.schema_.private
+        for fault in self._codes.faults(frame, rows):
             if fault is None:
                 continue
-            reason, columns = fault
-            is_private = set(columns) <= self._private
-            if reason != "unknown_category" or not is_private:
-                raise _impossible(FAULTS.get(reason), columns)
-        numbers = encoded.numbers
-        is_fraction = np.isfinite(numbers) & (numbers % 1 != 0) & self._whole
-        fractions = np.flatnonzero(is_fraction.any(axis=0)).tolist()
-        if fractions:
-            raise _impossible(FRACTION, [self._features[j] for j in fractions])
-        for j, dtype in enumerate(encoded.frame.dtypes):
-            if self._numeric[j] and dtype != self._dtypes[j]:
-                raise _impossible(TOO_LARGE_NUMBER, [self._features[j]])
-
-    def _max_changes(self, params: Mapping[str, Any]) -> int | None:
-        """Return how many changes answers may ask for; None for any number."""
-        if params.keys() - {"max_changes"}:
-            raise RequestError(PARAMS)
-        limit = params.get("max_changes")
-        if limit is None:
-            return None
-        if not _is_whole_number(limit):
-            raise RequestError(PARAMS)
-        if limit < 1:
-            raise RequestError(CHANGES)
-        return int(limit)
+            is_private = set(fault.columns) <= set(private)
+            if fault.reason != "unknown_category" or not is_private:
+                raise _impossible(FAULTS[fault.reason], fault.columns)
+        for column, numbers in zip(self._codes.columns, rows.T, strict=True):
+            if column.is_numeric:
+                _check_numbers(column, numbers)
 
 
-def _is_whole_number(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+def _check_numbers(column: Column, numbers: Floats) -> None:
+    """Refuse numbers that the training column could not contain; shape (n_queries,)."""
+    is_whole = pd.api.types.is_integer_dtype(column.dtype)
+    if is_whole and np.any(numbers % 1):
+        raise _impossible(FRACTION, [column.name])
+    if column.decode(numbers).dtype != column.dtype:
+        raise _impossible(TOO_LARGE_NUMBER, [column.name])
 
 
-def _impossible(fault: str | None, columns: Sequence[str]) -> RequestError:
+def _max_changes(params: Mapping[str, Any]) -> int | None:
+    """Return how many changes answers may ask for; None for any number."""
+    if params.keys() - {"max_changes"}:
+        raise RequestError(PARAMS)
+    limit = params.get("max_changes")
+    if limit is None:
+        return None
+    if not isinstance(limit, (int, np.integer)) or isinstance(limit, bool):
+        raise RequestError(PARAMS)
+    if limit < 1:
+        raise RequestError(CHANGES)
+    return int(limit)
+
+
+def _impossible(fault: str, columns: Sequence[str]) -> RequestError:
     """Return the refusal of a value, which names the fault and its columns."""
-    if fault is None:
-        return RequestError(f"{VALUES}: in column {listed(columns)}")
     return RequestError(f"{VALUES}: {fault} in column {listed(columns)}")

@@ -9,40 +9,39 @@ import warnings
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cloudpickle
 import mlflow
 import numpy as np
-import pandas as pd
 from mlflow import MlflowClient
 from mlflow.models import ModelSignature
-from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 from mlflow.types.schema import AnyType, Array, Object, Property
-from pandas.api import types
+from pandas.api.types import is_bool_dtype, is_integer_dtype
 
-from cfk_plugin.data.encoded_table import require_features
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.errors import InputError
+from cfk_plugin.data.codes import Column, Floats, Mask, people_with
+from cfk_plugin.data.policy import policy_or
+from cfk_plugin.data.tables import require_features
+from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.detection import Detector
 from cfk_plugin.serving.card import Card
 from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
 from cfk_plugin.serving.records import FEATURE, RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
     from mlflow.models.model import ModelInfo
 
-    from cfk_plugin.data.domain import Domain
     from cfk_plugin.data.policy import PrivacyPolicy
     from cfk_plugin.data.population import Population
-
+    from cfk_plugin.release.catalogue import Catalogue
 
 MOST = 1_000
+_DRAWS = 200
 MLFLOW_NOTE = "mlflow.note.content"
 """Tag whose value MLflow shows as a description; logged models have no description of their own."""
 
@@ -65,9 +64,9 @@ def log_protected_model(
 ) -> ModelInfo:
     """Log a catalogue to MLflow so that whatever serves it gives out only protected explanations.
 
-    The logged model holds a sealed catalogue with its policy and the settings of this call
-    (`KAnonymizer.seal`), and the model that is explained. It has no row, and quasi-identifiers only
-    value by value: answers begin at the query, and need only the model.
+    The logged model contains the file of a catalogue (`Catalogue.save`) with the settings of this
+    call, and the model that is explained. It has no row, and quasi-identifiers only value by value:
+    answers begin at the query, and need only the model.
 
     Parameters
     ----------
@@ -108,8 +107,7 @@ def log_protected_model(
     Raises
     ------
     CFKError
-        If policy, population and model do not fit together, or the policy cannot be sealed, as one
-        without a catalogue.
+        If policy, population and model do not fit together, or the policy has no catalogue.
     TrackingError
         If the store is a database, as MLflow's default is, and only mlflow-skinny is installed.
     InputError
@@ -118,18 +116,17 @@ def log_protected_model(
     check_store(mlflow.get_tracking_uri())
     if strict and not track:
         raise InputError("strict=True withholds what is not recorded; add track=True")
-    settings: dict[str, Any] = {
-        "desired": DesiredOutcome.of(desired).to_json(),
-        "threshold": threshold,
-        "most": most,
-    }
+    if policy_or(policy).guarantee != "catalogue":
+        raise PolicyError(
+            'a protected model needs a catalogue: log it with PrivacyPolicy(guarantee="catalogue")'
+        )
     if input_example is not None:
         refuse_training_rows(input_example, population)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         model = _saved_from_code(model, Path(folder) / "model", code_paths)
-        asked = load_from_mlflow(model) if isinstance(model, str) else model
+        loaded = load_from_mlflow(model) if isinstance(model, str) else model
         anonymizer = KAnonymizer(policy=policy).fit(
-            population, model=asked, desired=desired, threshold=threshold
+            population, model=loaded, desired=desired, threshold=threshold
         )
         if input_example is None and not track:
             input_example = example_of(population, anonymizer.policy_.k)
@@ -138,17 +135,22 @@ def log_protected_model(
             "model": _saved(model, Path(folder) / "model"),
             "catalogue": str(Path(folder) / "catalogue.cfk"),
         }
-        # a path tells too much
-        named = model if isinstance(model, str) and model.startswith("models:/") else None
-        settings |= {"track": track, "strict": strict, "model": named}
-        anonymizer.seal(artifacts["catalogue"], settings=settings)
-        # MLflow asks for an example; nobody should be led to store a person's row.
+        has_uri = isinstance(model, str) and model.startswith("models:/")
+        settings = {
+            "threshold": threshold,
+            "most": most,
+            "track": track,
+            "strict": strict,
+            "model": model if has_uri else None,  # a path tells too much
+        }
+        cast("Catalogue", anonymizer.catalogue_).save(artifacts["catalogue"], notes=settings)
+        # MLflow asks for an example; no one should be led to store a person's row.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")
         logged: ModelInfo = mlflow.pyfunc.log_model(
             name=name,
             python_model=str(Path(__file__).with_name("from_code.py")),
             artifacts=artifacts,
-            signature=signature_of(population),
+            signature=signature_of(population.schema.features),
             input_example=input_example,
             code_paths=list(code_paths) or None,
             registered_model_name=registered_model_name,
@@ -217,134 +219,101 @@ def _describe(logged: ModelInfo, card: Card, name: str, registered: str | None) 
             client.set_registered_model_tag(registered, key, value)
 
 
-def signature_of(population: Population) -> ModelSignature:
+def signature_of(features: Sequence[str]) -> ModelSignature:
     """Return the signature: any type, all features optional, as MLflow's own check would quote the
     request.
     """
     anything = AnyType()  # type: ignore[no-untyped-call]
-    inputs = Schema(
-        [ColSpec(anything, name, required=False) for name in population.schema.features]
-    )
-    kinds: dict[str, Any] = {
+    inputs = Schema([ColSpec(anything, name, required=False) for name in features])
+    types: dict[str, Any] = {
         "text": DataType.string,
         "number": DataType.double,
         "whole": DataType.long,
         "flag": DataType.boolean,
         "texts": Array(DataType.string),
     }
-
-    def kind(declared: str) -> tuple[Any, bool]:
-        return kinds[declared.removesuffix("?")], not declared.endswith("?")
-
-    feature = [
-        Property(name, kind(said)[0], required=kind(said)[1]) for name, said in FEATURE.items()
+    properties = [
+        Property(name, types[kind.removesuffix("?")], required=not kind.endswith("?"))
+        for name, kind in FEATURE.items()
     ]
-    kinds["features"] = Array(Object(feature))
-    outputs = Schema(
-        [ColSpec(kind(said)[0], name, required=kind(said)[1]) for name, said in RECORD.items()]
-    )
+    types["features"] = Array(Object(properties))
+    columns: list[ColSpec | TensorSpec] = [
+        ColSpec(types[kind.removesuffix("?")], name, required=not kind.endswith("?"))
+        for name, kind in RECORD.items()
+    ]
     params = [ParamSpec("max_changes", DataType.long, None)]
-    return ModelSignature(inputs, outputs, ParamSchema(params))
+    return ModelSignature(inputs, Schema(columns), ParamSchema(params))
+
+
+# Input examples
 
 
 def refuse_training_rows(example: pd.DataFrame, population: Population) -> None:
-    """Refuse an input example that is a person in the table: it is stored with the model, for all
-    to see.
+    """Refuse an input example with the quasi-identifiers of a training row: it is stored with the
+    model.
     """
-    coded = population.encode(
-        require_features(example, population.schema.features, "the input example")
-    )
-    if any(flags.any() for flags in Detector(population).equal_rows(*coded)):
+    features = population.schema.features
+    rows = population.row_codes.encode(require_features(example, features, "the input example"))
+    if _equals_a_person(rows, population).any():
         raise InputError(
             "the input example has the quasi-identifiers of a training row; make one up"
         )
 
 
-_TRIES = 200
-
-
 def example_of(population: Population, k: int) -> pd.DataFrame | None:
-    """Return one made-up query, or None where that would need a single person's values.
+    """Return one made-up query, or None if that would need a single person's values.
 
     Each value is drawn by itself: from those that the schema declares or, for a quasi-identifier,
     that at least k people have. A combination of quasi-identifiers that a training row has is drawn
     again.
     """
-    if (choices := _choices(population, k)) is None:
+    codes = population.row_codes
+    options = [_options(population, j, k) for j in range(len(codes.columns))]
+    if not all(len(values) for values in options):
         return None
-    # Seeded: the same population gives the same example, so logging a model twice discloses nothing
-    # more.
-    draws, detector = _draws(choices, population, _TRIES), Detector(population)
-    for at in range(_TRIES):
-        one = draws.iloc[[at]].reset_index(drop=True)
-        # One by one, as rounding is judged over all rows of a table.
-        if not detector.equal_rows(*population.encode(one))[1].any():
-            return one
-    return None
-
-
-def _choices(
-    population: Population, k: int, otherwise: Callable[[Domain], list[Any]] = lambda _: []
-) -> dict[str, list[Any]] | None:
-    """Return values to draw from for every feature: declared ones, or those of k people; None if
-    one has none.
-    """
-    choices = {}
-    for name, domain in population.domains.items():
-        values = _declared(domain)
-        if values is None:
-            is_counted = name in population.counted_attributes
-            values = _common(population, name, k) if is_counted else otherwise(domain)
-        if not values:
-            return None
-        choices[name] = values
-    return choices
-
-
-def _draws(choices: dict[str, list[Any]], population: Population, n: int) -> pd.DataFrame:
+    # Seeded: logging a model twice shows the same example, and discloses nothing more.
     random = np.random.default_rng(0)
-    columns = {
-        name: [values[i] for i in random.integers(len(values), size=n)]
-        for name, values in choices.items()
-    }
-    return population.conform(pd.DataFrame(columns))
+    draws = codes.decode(np.column_stack([random.choice(values, _DRAWS) for values in options]))
+    is_of_person = _equals_a_person(codes.encode(draws), population)
+    if is_of_person.all():
+        return None
+    return draws.iloc[[int(is_of_person.argmin())]].reset_index(drop=True)
 
 
-def _declared(domain: Domain) -> list[Any] | None:
-    """Return values that the schema declares: quarters of a range, middles of bins."""
-    attribute = domain.attribute
+def _equals_a_person(rows: Floats, population: Population) -> Mask:
+    """Return which encoded rows have all quasi-identifiers of a training row, shape (n_rows,)."""
+    quasi = population.row_codes.quasi
+    combinations = set(map(tuple, population.coded_rows[:, quasi].tolist()))
+    return np.array([tuple(row) in combinations for row in rows[:, quasi].tolist()], dtype=bool)
+
+
+def _options(population: Population, j: int, k: int) -> Floats:
+    """Return the codes that an example may have in a column, shape (n_options,): declared ones, or
+    those of k people.
+    """
+    column = population.row_codes.columns[j]
+    attribute = column.attribute
     if attribute.bins is not None:
         edges = np.asarray(attribute.bins)
-        return _numbers(domain, (edges[:-1] + edges[1:]) / 2)
+        return _possible(column, (edges[:-1] + edges[1:]) / 2)
     if attribute.bounds is not None:
         low, high = attribute.bounds
-        return _numbers(domain, np.linspace(low, high, 5))
-    if types.is_bool_dtype(domain.dtype):
-        return [False, True]
-    declared = attribute.levels or (attribute.hierarchy.leaves if attribute.hierarchy else None)
-    if declared is None:
-        return None
-    codes = [domain.code(text) for text in declared]
-    return [
-        text if domain.is_open else domain.originals[code]
-        for text, code in zip(declared, codes, strict=True)
-    ]
-
-
-def _numbers(domain: Domain, numbers: Any) -> list[Any]:
-    """Return numbers as the column would show them; whole ones for whole numbers."""
-    whole = types.is_integer_dtype(domain.dtype)
-    return [domain.natural(float(round(number)) if whole else float(number)) for number in numbers]
-
-
-def _common(population: Population, name: str, k: int) -> list[Any]:
-    """Return the values of a quasi-identifier that at least k people have."""
-    at, domain = population.schema.quasi_identifiers.index(name), population.domains[name]
-    people = np.bincount(
-        population.cells[:, at], weights=population.cell_people, minlength=domain.size
+        return _possible(column, np.linspace(low, high, 5))
+    values, n_people = people_with(population.coded_rows[:, [j]], population.person_of_row)
+    codes: Floats = values[:, 0]
+    is_present: Mask = np.array(
+        [column.value(code) is not None for code in codes.tolist()], dtype=bool
     )
-    return [
-        domain.value(code)
-        for code in np.flatnonzero(people >= k).tolist()
-        if code != domain.missing_code
-    ]
+    if attribute.declared_values is not None:
+        is_declared = np.array([value is not None for value in column.values], dtype=bool)
+        return np.asarray(column.places[is_declared])
+    if is_bool_dtype(column.dtype):
+        return np.asarray(codes[is_present])
+    if not column.is_quasi_identifier:
+        return np.empty(0)
+    return np.asarray(codes[is_present & (n_people >= k)])
+
+
+def _possible(column: Column, numbers: Floats) -> Floats:
+    """Return numbers as a column can have them: whole ones for whole numbers."""
+    return np.round(numbers) if is_integer_dtype(column.dtype) else numbers

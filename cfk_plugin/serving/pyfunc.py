@@ -14,18 +14,19 @@ from mlflow.utils.databricks_utils import (
     is_in_databricks_runtime,
 )
 
-from cfk_plugin._protect import protect
 from cfk_plugin.data.model import thresholded
-from cfk_plugin.data.outcome import DesiredOutcome
-from cfk_plugin.data.population import Population
+from cfk_plugin.data.population import configured_key
 from cfk_plugin.errors import BundleError, CFKError, ModelError, quiet
-from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.protection.catalogue_file import CatalogueFile
+from cfk_plugin.records.logger import RunLogger, Track
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.serving.handler import FAILED, RequestHandler, refusing
 from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
 
 _SWITCH = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
-BUNDLE, MODEL = "catalogue", "model"
-"""Names of the artifacts: sealed catalogue and model, each a folder or a file."""
+CATALOGUE, MODEL = "catalogue", "model"
+"""Names of the artifacts: the file of the catalogue, and the model, which is a folder or a file."""
 
 
 class ProtectedModel(PythonModel):
@@ -54,27 +55,19 @@ class ProtectedModel(PythonModel):
 
 
 def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
-    population = Population.open(artifacts[BUNDLE])  # before anything that runs code
-    settings = population.settings
-    if population.policy is None or settings is None:
-        raise BundleError("the bundle has no settings of a server; log the protected model again")
-    model = thresholded(load_inner(artifacts[MODEL]), settings.get("threshold"))
-    desired = DesiredOutcome.of_json(settings["desired"]).desired
-    track: Any = False
+    """Return what answers from the artifacts; the model's code runs only if the file is right."""
+    file = CatalogueFile.read(artifacts[CATALOGUE], configured_key(None))
+    settings = file.facts["notes"]
+    if "most" not in settings:
+        raise BundleError("the catalogue has no settings of a server; log the model again")
+    model = thresholded(load_inner(artifacts[MODEL]), settings["threshold"])
+    anonymizer = KAnonymizer.of_catalogue(Catalogue.of_file(file, model), model)
+    track: Track = False
     if settings["track"]:
         track = RunLogger(
-            run_name="served", model=settings.get("model"), strict=bool(settings["strict"])
+            run_name="served", model=settings["model"], strict=bool(settings["strict"])
         )
-
-    explainer = protect(
-        None,
-        population=population,
-        policy=population.policy,
-        model=model,
-        desired=desired,
-        track=track,
-    )
-    return RequestHandler(population, explainer, int(settings["most"]))
+    return RequestHandler(anonymizer, int(settings["most"]), track)
 
 
 def load_inner(location: str) -> Any:
@@ -101,8 +94,8 @@ def load_inner(location: str) -> Any:
 
 
 def _switch_allows_pickles() -> bool:
-    """Say what MLflow's switch allows. Releases of MLflow without the switch ignore the variable;
-    it is obeyed here all the same.
+    """Return what MLflow's switch allows. Releases of MLflow without the switch ignore the
+    variable; it is obeyed here all the same.
     """
     switch = getattr(environment_variables, _SWITCH, None)
     if switch is None:
@@ -111,7 +104,7 @@ def _switch_allows_pickles() -> bool:
 
 
 def may_load_pickles() -> bool:
-    """Say whether MLflow may load pickles here, by its own switch and its own exceptions."""
+    """Return whether MLflow may load pickles here, by its own switch and its own exceptions."""
     return bool(
         _switch_allows_pickles()
         or is_in_databricks_runtime()  # type: ignore[no-untyped-call]

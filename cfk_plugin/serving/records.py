@@ -1,30 +1,28 @@
-"""One record per counterfactual, with the same keys and types whatever was released, for JSON,
-MLflow and Spark.
+"""One record per explanation, with the same keys and types for any status, for JSON, MLflow and
+Spark.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from cfk_plugin.data.codes import Codes, Floats
 from cfk_plugin.data.region import Interval, Part, json_value
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import AdapterError, CFKError, ModelError, quiet
-from cfk_plugin.release.results import Explanation, Withheld
-
-if TYPE_CHECKING:
-    from cfk_plugin.data.domain import Domain
+from cfk_plugin.release.results import Explanation, PrototypeCounterfactual, Released, Withheld
 
 _log = logging.getLogger("cfk_plugin")
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-
-Known = dict[tuple[str, int], tuple[Part | None, dict[str, Any]]]
-"""Parts of regions, each with the record that was written for it."""
 
 FEATURE: Mapping[str, str] = MappingProxyType(
     {
@@ -34,6 +32,7 @@ FEATURE: Mapping[str, str] = MappingProxyType(
         "high": "number?",
         "values": "texts",
         "missing": "flag",
+        "advised": "text?",
     }
 )
 """Keys of one feature and their types; ``?`` marks what may be absent."""
@@ -61,101 +60,120 @@ _REASONS: Mapping[type[CFKError], str] = MappingProxyType(
 
 
 def reason_of(failure: CFKError) -> str:
-    """Return the reason for which everything is withheld after a failure that a caller would
-    otherwise handle.
-    """
+    """Return the reason for which all queries are withheld after a failure."""
     return next(
         (reason for kind, reason in _REASONS.items() if isinstance(failure, kind)),
         "protector_failed",
     )
 
 
+def records_of(
+    entries: Iterable[Explanation], rows: Floats, codes: Codes, schema: Schema
+) -> list[dict[str, Any]]:
+    """Return the record of each explanation.
+
+    Parameters
+    ----------
+    entries : iterable of Explanation
+    rows : shape (n_queries, n_features)
+        The encoded queries.
+    codes : Codes
+    schema : Schema
+    """
+    return [
+        record_of(entry, _person(rows[entry.query], codes), schema.features, schema.wording)
+        for entry in entries
+    ]
+
+
+def _person(row: Floats, codes: Codes) -> dict[str, Any]:
+    """Return the values of a query as plain Python shows them; None without a code."""
+    return {
+        column.name: None if np.isnan(code) else column.value(code)
+        for column, code in zip(codes.columns, row.tolist(), strict=True)
+    }
+
+
 def record_of(
     entry: Explanation,
     factual: Mapping[str, Any] | None,
     names: Sequence[str],
-    domains: Mapping[str, Domain],
-    known: Known | None = None,
     wording: Wording | None = None,
 ) -> dict[str, Any]:
-    """Return what may leave of an entry, as JSON-ready values.
+    """Return the content of an explanation that may leave, as JSON-ready values.
 
-    An entry that cannot be written is withheld, alone.
+    An explanation that cannot be written is withheld; the others are not.
 
-    What it writes of a region is remembered in `known`.
+    Parameters
+    ----------
+    entry : Explanation
+    factual : mapping of feature to value, optional
+        The query. Without it there is no sentence.
+    names : sequence of str
+        The features, in the order of the record.
+    wording : Wording, optional
+        Default: that of the explanation.
     """
     try:
         with quiet("{}", CFKError):
-            return _written(entry, factual, names, domains, {} if known is None else known, wording)
+            record = _record(entry, factual, names, wording)
+            _STRICT.encode(record).encode()  # raises if JSON cannot contain it
+            return record
     except CFKError as failure:  # its text is the class of what was raised
         _log.warning("an explanation is withheld, as it could not be written: %s", failure)
-    return _written(Withheld(entry.query, "protector_failed"), None, (), {}, {}, wording)
+    return _record(Withheld(entry.query, "protector_failed"), None, (), wording)
 
 
-def _written(
+def _record(
     entry: Explanation,
     factual: Mapping[str, Any] | None,
     names: Sequence[str],
-    domains: Mapping[str, Domain],
-    known: Known,
     wording: Wording | None,
 ) -> dict[str, Any]:
-    parts: Mapping[str, Part] = {}
-    certificate, reason, told = None, None, None
+    record: dict[str, Any] = dict.fromkeys(RECORD)
+    record |= {"query": entry.query, "status": entry.status, "features": []}
     if isinstance(entry, Withheld):
-        reason, told, names = entry.reason, entry.text(wording=wording), ()
-    else:
-        parts, certificate = entry.parts(), entry.certificate
-        told = None if factual is None else entry.text(factual, wording)
-    figures = {name: getattr(certificate, name, None) for name in ("k", "ncp", "pureness")}
-    record = {
-        "query": entry.query,
-        "status": entry.status,
-        "reason": reason,
-        "sentence": told,
-        **figures,
-    }
-    _require_writable(record)
-    return {
-        **record,
-        "features": [_known_feature(name, parts[name], domains[name], known) for name in names],
-    }
+        return record | {"reason": entry.reason, "sentence": entry.text(wording=wording)}
+    if factual is not None:
+        record["sentence"] = entry.text(factual, wording)
+    for name in ("k", "ncp", "pureness"):
+        record[name] = getattr(entry.certificate, name, None)
+    parts = entry.parts()
+    advised = _advised(entry)
+    record["features"] = [_feature(name, parts[name], advised.get(name)) for name in names]
+    return record
 
 
-def _known_feature(name: str, part: Part, domain: Domain, known: Known) -> dict[str, Any]:
-    """Write a feature, or reuse what was written for the very same part."""
-    if (found := known.get((name, id(part)))) is None:
-        # keeps the part alive, and so its id
-        found = known[name, id(part)] = part, _feature(name, part, domain)
-        _require_writable(found[1])
-    return found[1]
+def _advised(entry: Released) -> Mapping[str, Any]:
+    """Return the value of each feature at the point that an explanation advises."""
+    if isinstance(entry, PrototypeCounterfactual):
+        return entry.values
+    return {**entry.advised, **entry.released}
 
 
-def _require_writable(said: Mapping[str, Any]) -> None:
-    """Raise if JSON cannot hold what is said."""
-    _STRICT.encode(said).encode()
-
-
-def _feature(name: str, part: Part, domain: Domain) -> dict[str, Any]:
-    low, high, values = None, None, []
-    if isinstance(part, Interval):
-        missing = part.missing
-        ends = [] if part.low is None else [part.low, part.high]
-        if part.levels is not None:
-            kind, values = "rank", [part.levels[0], part.levels[-1]]
-        elif domain.is_date:
-            kind, values = "date", [str(json_value(end)) for end in ends]
-        else:
-            kind = "number"
-            low, high = (float(end) for end in ends) if ends else (None, None)
-    else:
-        kind, missing = "set", None in part
-        values = sorted(str(json_value(v)) for v in part if v is not None and not pd.isna(v))
-    return {
+def _feature(name: str, part: Part, advised: Any) -> dict[str, Any]:
+    feature: dict[str, Any] = {
         "name": name,
-        "kind": kind,
-        "low": low,
-        "high": high,
-        "values": values,
-        "missing": missing,
+        "kind": "set",
+        "low": None,
+        "high": None,
+        "values": [],
+        "missing": False,
+        "advised": None if advised is None else _text(advised),
     }
+    if not isinstance(part, Interval):
+        values = sorted(_text(value) for value in part if not pd.isna(value))
+        return feature | {"values": values, "missing": None in part}
+    feature |= {"kind": "number", "missing": part.missing}
+    if part.levels is not None:
+        return feature | {"kind": "rank", "values": [part.levels[0], part.levels[-1]]}
+    if isinstance(part.low, (date, np.datetime64)):
+        return feature | {"kind": "date", "values": [_text(part.low), _text(part.high)]}
+    if part.low is not None:
+        feature |= {"low": float(part.low), "high": float(part.high)}
+    return feature
+
+
+def _text(value: Any) -> str:
+    """Return a value as a text: a date in the form of ISO 8601."""
+    return str(json_value(value))

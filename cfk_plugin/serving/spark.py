@@ -1,16 +1,12 @@
-"""Answering a Spark table of queries in place: each worker opens one sealed file and keeps it."""
+"""Answering a Spark table of queries in place: each worker reads the catalogue once."""
 
 from __future__ import annotations
 
-import gc
 import hashlib
-import io
 import logging
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,37 +15,38 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.constraints import most_changes, rules_of
-from cfk_plugin.data.encoded_table import whole_number
-from cfk_plugin.data.population import Population, configured_key
+from cfk_plugin.data.call_rules import most_changes
+from cfk_plugin.data.population import configured_key
+from cfk_plugin.data.tables import whole_number
 from cfk_plugin.errors import (
-    BundleError,
     CFKError,
     InputError,
     ModelError,
+    PolicyError,
     PopulationError,
     quiet,
     serving,
 )
+from cfk_plugin.protection.catalogue_file import CatalogueFile
 from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.results import Withheld
-from cfk_plugin.serving.records import FEATURE, RECORD, Known, reason_of, record_of
+from cfk_plugin.serving.records import FEATURE, RECORD, reason_of, record_of, records_of
 
 if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema
 
 _log = logging.getLogger("cfk_plugin")
 
-_WRITTEN = tuple(name for name in RECORD if name != "query")  # rows of Spark have no position
-_OPENED: dict[str, KAnonymizer] = {}  # what this worker has opened, of the latest job only
+_COLUMNS = tuple(name for name in RECORD if name != "query")  # rows of Spark have no position
+_LOADED: dict[str, KAnonymizer] = {}  # on a worker, that of the latest job only
 
 
 def explain_spark(
     df: Any,
-    anonymizer: KAnonymizer | str | Path,
+    anonymizer: KAnonymizer,
     *,
     model: Any = None,
-    desired: Any = None,
     keep: Sequence[str] = (),
     answers: int = 1,
     features_to_vary: str | Sequence[str] = "all",
@@ -60,26 +57,25 @@ def explain_spark(
     """Answer a Spark table of queries from a catalogue.
 
     Every query gets the records that `KAnonymizer.explain` releases for it on one machine: the
-    catalogue is sealed and sent with the job, once to each worker. It protects as `explain` does.
-    An attacker who can read the workers' memory or disks sees the entries and the model, but
-    nobody's quasi-identifiers.
+    file of the catalogue is sent with the job, once to each worker. It protects as `explain` does.
+    An attacker who can read the workers' memory or disks sees the catalogue, with all values of
+    each quasi-identifier, and the model.
 
-    Whatever fails on a worker (model, opening the file) gives withheld records with a reason.
-    Nothing is raised there, as Spark sends exceptions with their text to the driver and its logs.
+    Any failure on a worker (of the model, or of reading the file) gives withheld records with a
+    reason. Nothing is raised there, as Spark sends exceptions with their text to the driver and its
+    logs.
 
     Parameters
     ----------
     df : pyspark.sql.DataFrame
         One row per query; must have every feature of the schema.
-    anonymizer : KAnonymizer or path
-        A fitted one with a catalogue, or the file that one was sealed to.
+    anonymizer : KAnonymizer
+        Fitted, or loaded from a file, with a catalogue.
     model : str or object, optional
         URI of a model of MLflow, which each worker loads, or the model itself, which is pickled
-        (cloudpickle). Default: what the anonymizer was fitted with; a file has none.
-    desired : label, "opposite" or callable, optional
-        Default: as `model`.
+        (cloudpickle). Default: the model of the anonymizer.
     keep : sequence of str
-        Columns that stay beside the record, such as an id, as rows of Spark have no order. They
+        Columns that stay next to the record, such as an id, as rows of Spark have no order. They
         leave unchanged, so no column of the schema may be among them.
     answers, features_to_vary, permitted_range, max_changes
         As in `KAnonymizer.explain`; the result has `answers` rows per query.
@@ -92,31 +88,37 @@ def explain_spark(
     pyspark.sql.DataFrame
         The kept columns, then ``status``, ``reason``, ``sentence``, ``k``, ``ncp``, ``pureness``,
         and ``features``, an array of ``name``, ``kind``, ``low``, ``high``, ``values``,
-        ``missing``. It is lazy: computed whenever it is read.
+        ``missing``, ``advised``. It is lazy: computed whenever it is read.
 
     Raises
     ------
     InputError
-        If columns are missing or clash, or the anonymizer cannot be sent: it has plugins, or a
-        model that cannot be pickled.
-    CFKError
-        If the catalogue cannot be sealed or opened, or model and outcome do not fit it; see
-        `KAnonymizer.fit` and `KAnonymizer.explain`.
+        If columns are missing or clash, a constraint is invalid, or the anonymizer cannot be sent:
+        it has plugins, or a model that cannot be pickled.
+    PolicyError
+        If the anonymizer has no catalogue.
     """
     if not hasattr(df, "mapInPandas"):
         raise InputError(
             f"df must be a Spark DataFrame, got {type(df).__name__}; use KAnonymizer.explain"
         )
     constraints = {
-        "answers": answers,
+        "answers": whole_number("answers", answers),
         "features_to_vary": features_to_vary,
         "permitted_range": permitted_range,
-        "max_changes": max_changes,
+        "max_changes": most_changes(max_changes),
     }
-    job = _job(anonymizer, model, desired, configured_key(key), constraints)
-    schema = Population.open(io.BytesIO(job.bundle), key=job.key).schema
-    names = _columns(df, schema, keep)
-    job = replace(job, n_features=len(schema.features))
+    catalogue = _catalogue_of(anonymizer)
+    catalogue.rules(features_to_vary, permitted_range, max_changes)  # raises if they are invalid
+    names = _columns(df, catalogue.schema, keep)
+    key = configured_key(key)
+    job = _Job(
+        file=_content(catalogue, key),
+        key=key,
+        models=_pickled(anonymizer.model_ if model is None else model, anonymizer.later_),
+        constraints=constraints,
+        n_features=len(catalogue.schema.features),
+    )
 
     def answer_batches(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
@@ -133,177 +135,132 @@ def explain_spark(
 
 @dataclass(frozen=True, repr=False)
 class _Job:
-    """What a worker needs: the sealed catalogue, and how to fit an anonymizer on it."""
+    """What a worker needs to answer queries.
 
-    bundle: bytes
+    Attributes
+    ----------
+    file : bytes
+        The catalogue.
+    key : bytes
+    models : bytes
+        The model, or its URI, and the later models, pickled.
+    constraints : mapping
+        Arguments of `KAnonymizer.explain`.
+    n_features : int
+    """
+
+    file: bytes
     key: bytes
-    fitting: bytes  # model, desired outcome and options of `KAnonymizer`, pickled
-    constraints: Mapping[str, Any]  # arguments of `KAnonymizer.explain`
-    n_features: int = 0
+    models: bytes
+    constraints: Mapping[str, Any]
+    n_features: int
 
     @cached_property
     def digest(self) -> str:
-        """The identity by which workers recognize what they have opened."""
-        return hashlib.sha256(hashlib.sha256(self.bundle).digest() + self.fitting).hexdigest()
+        """The identity by which workers recognise what they have loaded."""
+        return hashlib.sha256(hashlib.sha256(self.file).digest() + self.models).hexdigest()
 
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
         """Answer some queries, on a worker; if anything fails, all of them are withheld."""
         kept = batch.iloc[:, self.n_features :]
         kept = kept.take(np.repeat(np.arange(len(batch)), self.constraints["answers"]))
         try:
-            with quiet("{}", CFKError, let=CFKError), _uncollected(), serving():
-                records = self._records(batch)
+            with quiet("{}", CFKError, let=CFKError), serving():
+                records = self._records(batch.iloc[:, : self.n_features])
         except CFKError as error:  # names columns at most
             _log.warning("explanations withheld on a worker: %s", error)
             entry = Withheld(0, reason_of(error))
-            records = [record_of(entry, None, (), {})] * len(kept)
+            records = [record_of(entry, None, ())] * len(kept)
         table = pd.DataFrame(
-            {name: pd.Series([r[name] for r in records], dtype=object) for name in _WRITTEN}
+            {name: pd.Series([r[name] for r in records], dtype=object) for name in _COLUMNS}
         )
         return pd.concat([kept.reset_index(drop=True), table], axis=1)
 
-    def _records(self, batch: pd.DataFrame) -> list[dict[str, Any]]:
-        if not len(batch):
+    def _records(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
+        if not len(queries):
             return []
-        anonymizer = self._opened()
-        population = anonymizer.population_
-        schema = population.schema
-        queries = batch.iloc[:, : self.n_features]
-        people: Sequence[Any] = population.conform(queries).to_dict("records")
-        known = Known()
-        return [
-            record_of(
-                entry,
-                people[entry.query],
-                schema.features,
-                population.domains,
-                known,
-                schema.wording,
-            )
-            for entry in anonymizer.explain(queries, **self.constraints)
-        ]
+        anonymizer = self._loaded()
+        entries = anonymizer.explain(queries, **self.constraints)
+        codes = _catalogue_of(anonymizer).codes
+        return records_of(entries, codes.encode(queries), codes, anonymizer.schema_)
 
-    def _opened(self) -> KAnonymizer:
-        if self.digest not in _OPENED:
-            _OPENED.clear()
-            _OPENED[self.digest] = self.open()
-        return _OPENED[self.digest]
+    def _loaded(self) -> KAnonymizer:
+        if self.digest not in _LOADED:
+            _LOADED.clear()
+            _LOADED[self.digest] = self._load()
+        return _LOADED[self.digest]
 
-    def open(self) -> KAnonymizer:
-        population = Population.open(io.BytesIO(self.bundle), key=self.key)
-        if population.policy is None:
-            raise InputError("the file has no policy; seal a fitted KAnonymizer")
-        model, desired, options, later = _unpickled(self.fitting)
-        anonymizer = KAnonymizer(policy=population.policy, **options)
-        with warnings.catch_warnings(action="ignore"):  # the driver has been warned
-            return anonymizer.fit(population, model, desired, later=later)
+    def _load(self) -> KAnonymizer:
+        file = CatalogueFile.read(self.file, self.key)
+        model, later = _unpickled(self.models)
+        return KAnonymizer.of_catalogue(Catalogue.of_file(file, model, later), model)
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Switch garbage collection off: records have no cycles, and looking for them takes a third of
-    the time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _job(
-    anonymizer: KAnonymizer | str | Path,
-    model: Any,
-    desired: Any,
-    key: bytes,
-    constraints: Mapping[str, Any],
-) -> _Job:
-    if isinstance(anonymizer, (str, Path)):
-        if model is None or desired is None:
-            raise InputError(
-                "a sealed file has no model and no desired outcome; give model= and desired="
-            )
-        with quiet("the bundle cannot be read: {}; check the path", BundleError):
-            bundle = Path(anonymizer).read_bytes()
-        job = _Job(bundle, key, _pickled(model, desired, {}, ()), constraints)
-        _check_constraints(job.open(), constraints)  # raises here whatever can be refused
-        return job
+def _catalogue_of(anonymizer: KAnonymizer) -> Catalogue:
+    """Return the catalogue of an anonymizer that can be sent; raise if it cannot."""
     if not isinstance(anonymizer, KAnonymizer):
         raise InputError(
-            f"anonymizer must be a fitted KAnonymizer or a path, got {type(anonymizer).__name__}"
+            f"anonymizer must be a fitted KAnonymizer, got {type(anonymizer).__name__}; open a file"
+            " with KAnonymizer.load"
         )
     if len(anonymizer.plugins):
         raise InputError(
             "plugins that are given as objects are not sent to workers; install them there"
         )
+    catalogue = anonymizer.catalogue_
+    if catalogue is None:
+        raise PolicyError(
+            'explain_spark needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
+        )
+    return catalogue
+
+
+def _content(catalogue: Catalogue, key: bytes) -> bytes:
+    """Return the content of a catalogue's file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "catalogue.cfk"
-        anonymizer.seal(path)
-        bundle = path.read_bytes()
-    _check_constraints(anonymizer, constraints)
-    judge = anonymizer.model_ if model is None else model
-    wanted = anonymizer.goal_.desired if desired is None else desired
-    options = {
-        "method": anonymizer.method,
-        "change_cost": anonymizer.change_cost,
-        "rounding": anonymizer.rounding,
-        "seed": anonymizer.seed,
-    }
-    return _Job(bundle, key, _pickled(judge, wanted, options, anonymizer.later_), constraints)
+        catalogue.save(path, key=key)
+        return path.read_bytes()
 
 
-def _check_constraints(anonymizer: KAnonymizer, constraints: Mapping[str, Any]) -> None:
-    """Refuse, on the driver, constraints that no worker could satisfy."""
-    whole_number("answers", constraints["answers"])
-    most_changes(constraints["max_changes"])
-    rules_of(
-        anonymizer.population_.encoder,
-        constraints["features_to_vary"],
-        constraints["permitted_range"],
-    )
-
-
-def _pickled(*fitting: Any) -> bytes:
+def _pickled(*models: Any) -> bytes:
     with quiet(
-        "model or desired outcome cannot be pickled ({}); give the URI of a model of MLflow",
+        "the model cannot be pickled ({}); give the URI of a model of MLflow",
         InputError,
     ):
-        return bytes(cloudpickle.dumps(fitting))
+        return bytes(cloudpickle.dumps(models))
 
 
-def _unpickled(fitting: bytes) -> tuple[Any, ...]:
+def _unpickled(models: bytes) -> tuple[Any, ...]:
     """Return what was pickled, with the model loaded if it is a URI."""
     with quiet("a worker cannot load the model ({}); install there what it needs", ModelError):
-        model, *rest = cloudpickle.loads(fitting)
+        model, later = cloudpickle.loads(models)
         if isinstance(model, str):
             from cfk_plugin.serving.loaded import load_from_mlflow
 
             model = load_from_mlflow(model)
-        return (model, *rest)
+        return model, later
 
 
 def _columns(df: Any, schema: Schema, keep: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that are read: features, and those to keep."""
-    wanted = [
-        *schema.features,
-        *keep,
-    ]
-    if lost := [name for name in wanted if df.columns.count(name) != 1]:
+    names = (*schema.features, *keep)
+    if lost := [name for name in names if df.columns.count(name) != 1]:
         raise InputError(f"columns that df does not have, or has twice: {lost}")
-    if known := [name for name in keep if name in {a.name for a in schema.attributes}]:
+    of_schema = {attribute.name for attribute in schema.attributes}
+    if released := [name for name in keep if name in of_schema]:
         raise InputError(
-            f"keep= names columns of the schema, which would leave as they are: {known}"
+            f"keep= names columns of the schema, which would leave as they are: {released}"
         )
-    if clash := [name for name in keep if name in _WRITTEN or list(keep).count(name) > 1]:
+    if clash := [name for name in keep if name in _COLUMNS or list(keep).count(name) > 1]:
         raise InputError(
             f"keep= names columns that the record has, or twice the same: {clash}; rename them"
         )
-    return tuple(wanted)
+    return names
 
 
 def _form(df: Any, keep: Sequence[str]) -> Any:
+    """Return the schema of the result."""
     from pyspark.sql import types
 
     kinds = {
@@ -317,5 +274,5 @@ def _form(df: Any, keep: Sequence[str]) -> Any:
         types.StructField(name, kinds[kind.removesuffix("?")]) for name, kind in FEATURE.items()
     ]
     kinds["features"] = types.ArrayType(types.StructType(feature))
-    record = [types.StructField(name, kinds[RECORD[name].removesuffix("?")]) for name in _WRITTEN]
+    record = [types.StructField(name, kinds[RECORD[name].removesuffix("?")]) for name in _COLUMNS]
     return types.StructType([*(df.schema[name] for name in keep), *record])

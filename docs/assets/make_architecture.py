@@ -1,7 +1,6 @@
-"""Draw what happens to a counterfactual, step by step: `architecture.svg`.
+"""Draw what happens to a query, step by step: `architecture.svg`.
 
-Run ``python docs/assets/make_architecture.py`` after a change of `STEPS`. A test compares the
-picture with these steps, and each class with the code.
+Run ``python docs/assets/make_architecture.py`` after a change of `STEPS`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PICTURE = Path(__file__).parent / "architecture.svg"
 
 @dataclass(frozen=True)
 class Step:
-    """One step on the way of a counterfactual."""
+    """One step on the way of a query."""
 
     title: str
     what_happens: str
@@ -28,45 +27,39 @@ class Step:
 STEPS = (
     Step(
         "Ask the explainer",
-        "It gives counterfactuals. Its errors are not quoted.",
-        "ProtectedExplainer.explain",
-        "release/explainer.py",
-    ),
-    Step(
-        "Encode",
-        "The table is checked and encoded, once.",
-        "encode",
-        "data/encoded_table.py",
+        "Under a catalogue only if no answer of it depends on a single row.",
+        "WrappedExplainer.explain",
+        "release/wrapped_explainer.py",
     ),
     Step(
         "Detect",
-        "Is the counterfactual a training row, or nearly one?",
+        "Is its counterfactual a training row, or nearly one?",
         "Detector",
         "release/detection.py",
     ),
     Step(
-        "Select candidates",
-        "The guarantee selects what may be released: a catalogue, one of its entries.",
-        "Guarantee.candidates",
-        "release/guarantee.py",
+        "Encode",
+        "Queries become codes. A faulty row is withheld.",
+        "Codes.encode",
+        "data/codes.py",
     ),
     Step(
-        "Propose a region",
-        "A protector, or a fixed partition, gives a region that k people share.",
-        "Proposer",
-        "release/proposals.py",
+        "Label",
+        "Who has the desired outcome already is told so.",
+        "Model.labels",
+        "data/outcome_model.py",
     ),
     Step(
-        "Recount",
-        "Other code counts people, information loss and pureness again.",
-        "Verifier",
-        "release/verification.py",
+        "Search",
+        "The least change of the query, with a region of the catalogue.",
+        "explain",
+        "protection/answers.py",
     ),
     Step(
-        "Hold to what can change",
-        "An answer that needs an excluded change is withheld.",
-        "Actionability",
-        "release/actionability.py",
+        "Certify",
+        "Other code counts people, and asks the model about the answer again.",
+        "Certifier",
+        "release/certify.py",
     ),
     Step(
         "Return",
@@ -105,11 +98,11 @@ def drawing() -> str:
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title desc">',
-        '<title id="title">What happens to a counterfactual, step by step</title>',
+        '<title id="title">What happens to a query, step by step</title>',
         f'<desc id="desc">{escape(description)}</desc>',
         f"<style>{STYLE}</style>",
         f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="6"/>',
-        f'<text class="ink heading" x="{LEFT}" y="34">What happens to a counterfactual</text>',
+        f'<text class="ink heading" x="{LEFT}" y="34">What happens to a query</text>',
         f'<text class="ink heading" x="{CODE_X}" y="34">and where</text>',
         f'<line class="way" x1="{LEFT + 26}" y1="{TOP + 10}" x2="{LEFT + 26}" y2="{bottom - 10}"/>',
     ]
@@ -117,7 +110,7 @@ def drawing() -> str:
         lines.extend(drawing_of(step, number))
     lines.append(
         f'<text class="soft" x="{LEFT}" y="{bottom + 30}">If a step refuses or fails, the'
-        " explanation is withheld, with a reason. No step returns the counterfactual as it"
+        " explanation is withheld, with a reason. No step returns a counterfactual as it"
         " came.</text>"
     )
     return "\n".join([*lines, "</svg>", ""])

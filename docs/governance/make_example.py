@@ -80,7 +80,7 @@ def make() -> PrivacyReport:
         private.explain(patients.queries).log(run_id=run_id, tracking_uri=store)
         raw = explainer.explain(patients.queries)
         anonymizer = KAnonymizer(policy=POLICY).fit(population, model=patients.model, desired=LOW)
-        setting = Setting(anonymizer, raw, holdout=patients.queries)
+        setting = Setting(anonymizer, raw, patients.queries, holdout=patients.queries)
         run_linkage_audit(setting, ["linkage", "model_filter"]).log(run_id, tracking_uri=store)
         return PrivacyReport.of_runs(run_id, inputs=INPUTS, tracking_uri=store)
 

@@ -28,7 +28,7 @@ ATTACK_COLUMNS = [
 
 def quality() -> str:
     """Return the figures of the quality table, one column per data set, means over the splits."""
-    figures = pd.read_csv(RESULTS / "quality-before.csv").drop(columns="split")
+    figures = pd.read_csv(RESULTS / "quality-core.csv").drop(columns="split")
     means = figures.groupby("table").mean().T
     return _markdown(means.reset_index(names="figure"))
 

@@ -17,9 +17,7 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import LookupGuaranteeWarning
 from cfk_plugin.hookspecs import Protector
 from cfk_plugin.metrics.combinations import Plausibility, plausibility, region_plausibility
-from cfk_plugin.protection.lookup.exact import ExactProtector
-from cfk_plugin.protection.lookup.grasp import GraspProtector
-from cfk_plugin.protection.lookup.mondrian import MondrianProtector
+from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
 from reproduction.prepare import SEED, AutoEncoder, Prepared, nice

@@ -52,7 +52,7 @@ PARAMETERS_LIMIT = 15
 PLAUSIBILITY_GRASP_LIMIT = 20
 """... with at most that many explanations here."""
 
-LIBRARIES = ("cfk-plugin", "numpy", "pandas", "scikit-learn", "numba", "NICEx")
+LIBRARIES = ("cfk-plugin", "numpy", "pandas", "scikit-learn", "NICEx")
 
 
 def main(arguments: list[str]) -> None:

@@ -49,8 +49,9 @@ def check(answers: Explanations, asks: pd.DataFrame) -> None:
         assert part_contains(parts["smoker"], query["smoker"])
         assert part_contains(parts["education"], query["education"])
         assert parts["age"].high >= query["age"]
-        assert 20 <= entry.released["income"] <= 95
-        assert set(parts["job"]) & {"clerk", "nurse"}
+        income = entry.released["income"]
+        assert 20 <= income <= 95 or income == query["income"]
+        assert set(parts["job"]) & {"clerk", "nurse", query["job"]}
 
 
 @pytest.mark.parametrize("method", DICE)
@@ -71,7 +72,8 @@ def test_dice_is_told_and_held_to_it(method: str) -> None:
                 str(query["smoker"]),
                 str(query["education"]),
             )
-            assert 20 <= float(cells["income"]) <= 95
+            income = float(cells["income"])
+            assert 20 <= income <= 95 or income == query["income"]
 
 
 def test_dice_gets_the_arguments_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,22 +108,18 @@ class Anything:
     name = "anything"
 
     def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
-        random, found = np.random.default_rng(request.seed), []
-        for age, town in zip(request.numbers[:, 0], request.codes[:, 1], strict=True):
+        random = np.random.default_rng(request.seed)
+        people = request.population.row_codes.decode(request.rows)
+        ages = request.population.column("age")
+        proposals = []
+        for age, town in zip(people["age"], people["town"], strict=True):
             down, up = random.integers(0, 12, 2)
-            towns = frozenset(
-                {"ABC"[town], *random.choice(list("ABC"), int(random.integers(1, 3)))}
-            )
-            present = request.population.frame["age"]
-            low, high = (
-                int(each)
-                for each in (
-                    present[present >= age - down].min(),
-                    present[present <= age + up].max(),
-                )
-            )
-            found.append(Proposal(Region({"age": Interval(low, high), "town": towns})))
-        return found
+            others = random.choice(list("ABC"), int(random.integers(1, 3)))
+            low = int(ages[ages >= age - down].min())
+            high = int(ages[ages <= age + up].max())
+            towns = frozenset({town, *others})
+            proposals.append(Proposal(Region({"age": Interval(low, high), "town": towns})))
+        return proposals
 
 
 def overlapping(table: pd.DataFrame) -> Explain:

@@ -19,7 +19,7 @@ from cfk_plugin.audit import (
     run_linkage_audit,
     uniqueness,
 )
-from cfk_plugin.errors import PolicyError
+from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 
 
@@ -34,10 +34,10 @@ class PaperRegion:
         return [Proposal(self.region(request, i)) for i in range(len(request))]
 
     def region(self, request: ProtectionRequest, i: int) -> Region:
-        age, _, city = request.numbers[i][0], *request.codes[i][1:]
-        if age in {24, 27}:
+        person = request.population.row_codes.decode(request.rows[[i]]).iloc[0]
+        if person["Age"] in {24, 27}:
             return toy.REGION
-        town = "Antwerp" if city == 0 else "Brussels"
+        town = "Antwerp" if person["City"] == "Antwerp" else "Brussels"
         return Region(
             {"Age": Interval(20, 70), "Gender": frozenset({"F", "M"}), "City": frozenset({town})}
         )
@@ -131,6 +131,7 @@ def model(rows: pd.DataFrame) -> np.ndarray:
 TRAIN = table()
 GOOD = model(TRAIN) == "good"
 NATIVE = TRAIN[GOOD].head(8).reset_index(drop=True)
+QUERIES = TRAIN[~GOOD].head(8).reset_index(drop=True)
 
 
 def setting(
@@ -142,7 +143,8 @@ def setting(
         TRAIN, quasi_identifiers=QUASI, ordinal={"level": ["low", "mid", "high"]}
     )
     anonymizer = KAnonymizer(policy=asked, method=method, seed=1)
-    return Setting(anonymizer.fit(Population.from_frame(TRAIN, schema), model, "good"), NATIVE)
+    anonymizer.fit(Population.from_frame(TRAIN, schema), model, "good")
+    return Setting(anonymizer, NATIVE, QUERIES)
 
 
 def crowd(counts: Sequence[int], name: str, k: int = 5) -> dict[str, Any]:
@@ -201,6 +203,11 @@ def test_where_nothing_was_released_there_is_nothing_to_name(guarantee: Any) -> 
     report = run_linkage_audit(one)
     assert [result.n for result in report.results] == [0] * len(report.results)
     assert all(np.isnan(result.main.value) for result in report.results)
+
+
+def test_a_catalogue_is_not_attacked_without_queries() -> None:
+    with pytest.raises(InputError, match="give their queries"):
+        Setting(setting(guarantee="catalogue").anonymizer, NATIVE)
 
 
 def test_opposite_goals_are_judged_by_the_queries() -> None:

@@ -392,28 +392,6 @@ def test_a_service_that_answers_fewer_is_refused() -> None:
         attack(clouds(10, 300, seed=3), Short(), n_train=100)
 
 
-@pytest.mark.slow
-def test_at_the_size_of_the_paper_leaks_grow_with_features_and_the_ratio_test_leads_at_few_alarms() -> (
-    None
-):
-    few, many = (
-        attack(
-            clouds(d, 20_000),
-            n_train=5_000,
-            attacked=5_000,
-            attacks=[CFD, CFD_LRT],
-        )
-        for d in (100, 5000)
-    )
-    assert few[CFD].main.low < 0.5 < few[CFD].main.high
-    assert many[CFD].main.low > few[CFD].main.high
-    assert many[CFD_LRT].main.low > max(few[CFD_LRT].main.high, many[CFD].main.high)
-    assert many[CFD_LRT].figures["tpr_at_0_01_low"] > max(
-        many[CFD].figures["tpr_at_0_01_high"], 0.01
-    )
-    assert few[CFD_LRT].main.high < 0.53
-
-
 # --- a second opinion -----------------------------------------------------------------------------
 
 
@@ -438,44 +416,3 @@ def test_another_toolbox_finds_as_many_members_at_few_alarms() -> None:
     for point, fpr, tpr in zip(points, *rates[:2], strict=True):
         assert fpr <= point.fpr.value + 1e-12  # it knows corners of the curve alone
         assert point.tpr.low <= tpr <= point.tpr.value + 1e-12
-
-
-def test_the_learned_attack_of_another_toolbox_is_ours_on_losses() -> None:
-    inference = art("attacks.inference.membership_inference")
-    estimators = art("estimators.classification.scikitlearn")
-    parts: list[Sample] = []
-    asked: list[pd.DataFrame] = []
-
-    class Recorded(LinearOwner):
-        def train(self, people: Sample, seed: int) -> Any:
-            parts.append(people)
-            service = super().train(people, seed)
-            return RecordedService(service.weights, service.intercept, seen=asked)
-
-    @dataclass(frozen=True)
-    class RecordedService(LinearService):
-        seen: Any = None
-
-        def explain(self, X: pd.DataFrame) -> Answers:
-            self.seen.append(X)
-            return super().explain(X)
-
-    sample = clouds(800, 2000, separation=4.0)
-    ours = attack(sample, Recorded(), n_train=400, attacked=400, attacks=[CFD, LOSS])[LOSS]
-    people = pd.concat(asked)
-    member, y = (
-        people["x0"].isin(parts[0].X["x0"]).to_numpy(),
-        pd.Series(sample.y.astype(int), sample.X["x0"])[people["x0"]].to_numpy(),
-    )
-    fitted = LogisticRegression(max_iter=200, tol=1e-3).fit(parts[0].X.to_numpy(), parts[0].y)
-    theirs = inference.MembershipInferenceBlackBox(
-        estimators.ScikitlearnLogisticRegression(fitted),
-        input_type="prediction",
-        attack_model_type="lr",
-    )
-    X, learnt = people.to_numpy(), np.random.default_rng(0).random(len(people)) < 0.5
-    inside, outside, judged = learnt & member, learnt & ~member, ~learnt
-    theirs.fit(X[inside], y[inside], X[outside], y[outside])
-    chance = theirs.infer(X[judged], y[judged], probabilities=True).reshape(-1)
-    assert ours.main.low <= roc_auc_score(member[judged], chance) <= ours.main.high
-    assert ours.main.low > 0.5

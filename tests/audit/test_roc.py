@@ -22,7 +22,7 @@ from cfk_plugin.audit.epsilon_bounds import (
 )
 from cfk_plugin.audit.result import measure_roc
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics import auc_interval, balanced_interval, bootstrap, clopper_pearson
+from cfk_plugin.metrics import auc_interval, balanced_interval, clopper_pearson
 
 SCORES = st.lists(
     st.one_of(st.integers(-3, 3).map(float), st.floats(allow_nan=False)), min_size=1, max_size=40
@@ -80,19 +80,6 @@ def test_members_found_by_ties_are_not_counted() -> None:
     # who has 5 is named with two of a hundred others, or not at all
     assert points[0.01].tpr.value == 0
     assert points[0.01].fpr.high == pytest.approx(clopper_pearson(0, 100).high)
-
-
-def test_interval_of_the_area_is_near_the_bootstrap_of_many_people() -> None:
-    random = np.random.default_rng(0)
-    for members in (random.normal(0.7, 1, 150), np.round(random.normal(0.7, 1, 150))):
-        others = np.round(random.normal(0, 1, 120), 1)
-        ends = bootstrap(
-            members,
-            others,
-            statistic=lambda a, b, axis: stats.mannwhitneyu(a, b, axis=axis)[0] / 18_000,
-            random_state=1,
-        )
-        assert auc_interval(members, others) == pytest.approx(ends, abs=0.03)
 
 
 @pytest.mark.parametrize(("m", "n"), [(6, 6), (5, 40), (60, 60)])

@@ -17,9 +17,7 @@ from cfk_plugin.audit.suite import (
     SHADOW_MODELS,
     TRAINED_ON,
     AuditSelection,
-    LeftOut,
     Scope,
-    describe_left_out,
     describe_power,
     run_audits,
     select_audits,
@@ -173,18 +171,6 @@ def test_audits_without_both_outcomes_are_left_out() -> None:
         select_audits([Refuser()], alike, SCOPE, audits=["membership"])
 
 
-def test_one_sentence_is_said_for_each_reason() -> None:
-    left_out = [
-        LeftOut(owner="raw", audit="linkage", reason="nothing to link"),
-        LeftOut(owner="raw", audit="extraction", reason="too few people"),
-        LeftOut(owner="exact", audit="extraction", reason="too few people"),
-    ]
-    assert describe_left_out(left_out) == [
-        "linkage of raw: nothing to link",
-        "extraction of raw, extraction of exact: too few people",
-    ]
-
-
 # --- what audits can show
 
 
@@ -202,16 +188,6 @@ def test_what_audits_show_at_best_is_said_with_its_numbers() -> None:
     # 1 - 0.05^(1/200)
     (linkage,) = describe_power(select(6_000, "linkage", owner=protected(k=10)))
     assert linkage == "linkage: no success in 200 explanations leaves up to 1.5 % open"
-
-
-def test_what_audits_would_use_and_the_table_lacks_is_said() -> None:
-    told = dict(sentence.split(": ", 1) for sentence in describe_power(select(400)))
-    # 3 of 10 are 120 members, half of them with the undesired outcome; half of the other 280 ask,
-    # half of them have a reason to; an eighth are 50; the attacker of extraction has six eighths.
-    assert told["membership"].startswith("sees an AUC of 0.65 or more (60 members, 60 others); ")
-    assert told["membership"].endswith("; too few people for 300 members")
-    assert told["attribute_inference"].endswith("for 200 explanations")
-    assert told["extraction"].endswith("; without 500 queries, as the attacker has 300 people")
 
 
 # --- arguments

@@ -8,7 +8,6 @@ import math
 import pickle
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from sklearn.svm import LinearSVC
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import Interval, PrivacyPolicy, Schema
 from cfk_plugin.audit import AuditResult, Rate
-from cfk_plugin.audit.membership import membership
 from cfk_plugin.audit.result import AttackReport, Roc, measure_roc, readable, side_by_side
 from cfk_plugin.audit.targets import (
     ProtectedOwner,
@@ -32,14 +30,12 @@ from cfk_plugin.audit.targets import (
     Sample,
     Target,
     compare,
-    fitted,
     full_depth_forest,
     measured_schema,
     standard_owners,
 )
 from cfk_plugin.errors import InputError, ModelError
 from cfk_plugin.metrics.heom import Heom
-from public_tables import read
 
 QUASI = ("age", "town")
 
@@ -361,16 +357,6 @@ def owner(name: str) -> Target:
     return replace(private, move_towards_query=True, plausibility=0.0)
 
 
-@pytest.mark.parametrize("name", ["dp", "dp-moved"])
-def test_rows_that_are_moved_to_the_border_of_an_overfitted_model_betray_members_and_private_ones_do_not(
-    name: str,
-) -> None:
-    attack = "membership_cfd"
-    found = membership(owner(name), MANY, n_train=600, attacked=600, attacks=[attack])[attack].main
-    assert found.n > 450
-    assert found.low > 0.5 if name == "dp-moved" else found.low < 0.5 < found.high
-
-
 def distances(name: str, n_train: int) -> Roc:
     """Measure how far answers are from people whose outcome is undesired, and the model says so."""
     order = np.random.default_rng(0).permutation(len(MANY))
@@ -391,38 +377,3 @@ def test_the_outcome_itself_tells_members() -> None:
     desired rows.
     """
     assert distances("raw", 600).auc.high < 0.5
-
-
-@pytest.mark.slow
-def test_on_german_reverted_rows_betray_members_and_protected_ones_do_not(
-    shared_data: Path,
-) -> None:
-    frame, about = read("german", shared_data)
-    sample = Sample(
-        frame[about["features"]], (frame[about["target"]] == about["desired_outcome"]).to_numpy()
-    )
-    model = full_depth_forest(sample.X)
-    made = standard_owners(
-        sample, model, {"nearest": nearest}, about["quasi_identifiers"], repeatable=True
-    )
-    chosen = [one for one in made if one.name in ("exact", "dp")]
-    chosen += [
-        replace(one, plausibility=0.0)
-        for one in made
-        if isinstance(one, PrototypeOwner) and one.move_towards_query
-    ]
-    table = side_by_side(
-        compare(chosen, sample, membership, n_train=300, attacks=["membership_cfd"])
-    )
-    low, high = (table.set_index("subject")[f"main_{end}"] for end in ("low", "high"))
-    assert low["dp-moved"] > 0.5
-    for name in ("exact", "dp"):
-        assert low[name] < 0.5 < high[name]
-
-
-def test_the_forest_takes_missing_numbers_beside_text_of_many_categories() -> None:
-    table = pd.DataFrame(
-        {"name": [f"person {i}" for i in range(40)], "score": [float("nan"), *range(39)]}
-    )
-    model = fitted(full_depth_forest(table), Sample(table, np.arange(40) > 20), 0)
-    assert model.predict(table).any()

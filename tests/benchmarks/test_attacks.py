@@ -290,12 +290,12 @@ def test_border_tells_who_is_alone_on_it() -> None:
     assert is_certain.tolist() == [True, False, False, False, False]
 
 
-def test_certain_outcomes_are_right(world: World) -> None:
+def test_certain_outcomes_are_not_certain(world: World) -> None:
+    """Regions cover refused people as well, so the attacker is wrong about some."""
     certain = OutcomeCertain().main(world, rng())
     share = OutcomeShare().main(world, rng())
-    assert len(certain.values)
-    assert (certain.values == 1).all()
-    assert share.values.sum() == len(certain.values)
+    assert 0 < certain.values.mean() < 1
+    assert share.values.sum() == certain.values.sum()
 
 
 def test_people_outside_regions_are_judged_refused(world: World) -> None:

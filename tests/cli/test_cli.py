@@ -54,6 +54,7 @@ def folder(
     monkeypatch.chdir(tmp_path)
     train.to_csv("train.csv", index=False)
     train[FEATURES][model.predict(train[FEATURES]) == "yes"].head(5).to_csv("cf.csv", index=False)
+    train[train["outcome"] == "no"].head(5).to_csv("facts.csv", index=False)
     joblib.dump(model, "model.joblib")
     write_schema()
     return tmp_path
@@ -69,7 +70,9 @@ def write_schema(**changes: Any) -> None:
     Path("schema.json").write_text(json.dumps(schema | changes))
 
 
-PROTECT = "protect train.csv cf.csv -s schema.json -m model.joblib --desired yes"
+INPUTS = "protect train.csv cf.csv -s schema.json -m model.joblib --desired yes"
+PROTECT = f"{INPUTS} --factuals facts.csv"
+LOOKUP = f"{INPUTS} --guarantee lookup"
 RELEASE = f"{PROTECT} --k 5 -o released.json"
 VERIFY = "verify released.json --train train.csv -s schema.json"
 
@@ -77,17 +80,6 @@ VERIFY = "verify released.json --train train.csv -s schema.json"
 def test_help_has_examples_and_every_command(folder: Path) -> None:
     assert all(name in cfk("--help").output for name in ("demo", "protect", "verify", "plugins"))
     assert "cfk protect train.csv cf.csv" in cfk("protect --help").output
-
-
-def test_help_breaks_lines_where_the_terminal_ends_and_nowhere_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert (
-        "quasi_identifiers is left empty, and nothing can be protected until you fill it in."
-        in cfk("schema --help").output
-    )
-    assert cfk("", code=2).output
 
 
 def test_starting_imports_nothing_heavy() -> None:
@@ -114,26 +106,21 @@ def test_protect_writes_tables(folder: Path, suffix: str) -> None:
     assert "name" not in frame.columns
 
 
-def test_protect_reads_parquet_policy_and_factuals(folder: Path, train: pd.DataFrame) -> None:
+def test_protect_reads_parquet_and_policy(folder: Path, train: pd.DataFrame) -> None:
     train.to_parquet("train.parquet")
-    no = train[train["outcome"] == "no"].head(5)
-    no.to_csv("facts.csv", index=False)
     Path("policy.json").write_text(json.dumps({"k": 50, "objective": "ncp"}))
-    command = "protect train.parquet cf.csv -s schema.json -m model.joblib --factuals facts.csv --policy policy.json --k 6"
+    command = f"{PROTECT} --policy policy.json --k 6".replace("train.csv", "train.parquet")
     policy = json.loads(cfk(command).stdout)["policy"]
     assert (policy["k"], policy["objective"]) == (6, "ncp")
 
 
-def test_protect_withholds_what_asks_for_too_many_changes(
-    folder: Path, train: pd.DataFrame
-) -> None:
-    train[train["outcome"] == "no"].head(5).to_csv("facts.csv", index=False)
-    command = f"{PROTECT} --k 5 --factuals facts.csv --guarantee lookup --max-changes"
+def test_protect_withholds_what_asks_for_too_many_changes(folder: Path) -> None:
+    command = f"{PROTECT} --k 5 --guarantee lookup --max-changes"
     one = json.loads(cfk(f"{command} 1", code=1).stdout)["explanations"]
     assert {entry["reason"] for entry in one} == {"no_actionable_answer"}
     three = json.loads(cfk(f"{command} 3").stdout)["explanations"]
     assert {entry["status"] for entry in three} == {"released"}
-    assert "--max-changes" in cfk(f"{PROTECT} --k 5 --max-changes 2", code=2).stderr
+    assert "--max-changes" in cfk(f"{LOOKUP} --k 5 --max-changes 2", code=2).stderr
     assert "max_changes must be" in cfk(f"{command} 0", code=2).stderr
 
 
@@ -158,12 +145,15 @@ def test_some_withheld_is_review_and_none_released_is_fail(
     features = train[FEATURES]
     no = features[model.predict(features) == "no"].head(2)
     no.to_csv("cf.csv", index=False)
-    assert "does not give the desired outcome" in cfk(RELEASE, code=1).stderr
+    assert (
+        "does not give the desired outcome"
+        in cfk(f"{LOOKUP} --k 5 -o released.json", code=1).stderr
+    )
     assert "review" in cfk(VERIFY, code=3).stdout
     pd.concat([no, features[model.predict(features) == "yes"].head(2)]).to_csv(
         "cf.csv", index=False
     )
-    assert "2 released, 2 withheld" in cfk(RELEASE, code=3).stderr
+    assert "2 released, 2 withheld" in cfk(f"{LOOKUP} --k 5 -o released.json", code=3).stderr
 
 
 def test_numeric_labels_are_understood(folder: Path, train: pd.DataFrame) -> None:
@@ -177,19 +167,19 @@ def test_numeric_labels_are_understood(folder: Path, train: pd.DataFrame) -> Non
 
 WRONG = {
     "no training file": (
-        "protect nope.csv cf.csv -s schema.json -m model.joblib",
+        "protect nope.csv cf.csv -s schema.json -m model.joblib --factuals facts.csv",
         "nope.csv: no such file",
     ),
     "no counterfactuals": (
-        "protect train.csv nope.csv -s schema.json -m model.joblib",
+        "protect train.csv nope.csv -s schema.json -m model.joblib --factuals facts.csv",
         "nope.csv: no such file",
     ),
     "no schema": (
-        "protect train.csv cf.csv -s nope.json -m model.joblib",
+        "protect train.csv cf.csv -s nope.json -m model.joblib --factuals facts.csv",
         "nope.json: no such file",
     ),
     "no model": (
-        "protect train.csv cf.csv -s schema.json -m nope.joblib",
+        "protect train.csv cf.csv -s schema.json -m nope.joblib --factuals facts.csv",
         "nope.joblib: no such file",
     ),
     "no policy": (f"{PROTECT} --policy nope.json", "nope.json: no such file"),
@@ -222,7 +212,7 @@ WRONG = {
         "MLflow cannot load this model",
     ),
     "model as table": (
-        "protect model.joblib cf.csv -s schema.json -m model.joblib",
+        PROTECT.replace("train.csv", "model.joblib"),
         "this ends in .joblib",
     ),
     "table as released": ("verify train.csv --train train.csv", "train.csv: not valid JSON"),
@@ -252,9 +242,10 @@ def test_wrong_input_is_one_clear_line_and_exit_2(folder: Path, mlflow_store: st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("", "the schema says how age may change; give --factuals"),
+        ("", "a catalogue answers the person whom a counterfactual explains; give --factuals"),
+        ("--guarantee lookup", "the schema says how age may change; give --factuals"),
         ("--factuals few.csv", "--factuals: 2 rows for 5 counterfactuals; give one each"),
-        ("--desired maybe", "the model has no such outcome"),
+        ("--factuals few.csv --desired maybe", "the model has no such outcome"),
     ],
 )
 def test_what_is_wrong_with_arguments_is_told_before_anything_is_fitted(
@@ -267,12 +258,12 @@ def test_what_is_wrong_with_arguments_is_told_before_anything_is_fitted(
     monkeypatch.setattr("cfk_plugin.release.anonymizer.KAnonymizer.fit", forbidden)
     write_schema(monotone={} if "maybe" in options else {"age": "increase"})
     train[FEATURES].head(2).to_csv("few.csv", index=False)
-    assert message in cfk(f"{PROTECT} {options}", code=2).stderr
+    assert message in cfk(f"{INPUTS} {options}", code=2).stderr
 
 
 def test_factuals_are_needed_where_a_value_is_never_advised(folder: Path) -> None:
     write_schema(never_advise={"age": [None]})
-    assert "the schema says how age may change; give --factuals" in cfk(PROTECT, code=2).stderr
+    assert "the schema says how age may change; give --factuals" in cfk(LOOKUP, code=2).stderr
 
 
 TABLES = {
@@ -432,7 +423,7 @@ def test_people_who_need_no_change_do_not_count_as_withheld(folder: Path) -> Non
     assert len(granted) == 2
     granted.to_csv("facts.csv", index=False)
     granted.to_csv("cf.csv", index=False)
-    result = cfk(f"{PROTECT} --factuals facts.csv", code=0)
+    result = cfk(PROTECT, code=0)
     assert "2 withheld: the model already gives the desired outcome" in result.stderr
 
 
@@ -467,8 +458,8 @@ def test_a_schema_to_fill_in_names_columns_that_would_be_misread(folder: Path) -
 
 @pytest.mark.filterwarnings("always::cfk_plugin.errors.MisreadColumnWarning")
 def test_a_misread_column_is_named_in_a_line(folder: Path) -> None:
-    with_numbers_as_text("train.csv")
-    with_numbers_as_text("cf.csv")
+    for name in ("train.csv", "cf.csv", "facts.csv"):
+        with_numbers_as_text(name)
     result = cfk(PROTECT)
     assert result.stderr.splitlines()[0] == RENT
     assert result.stderr.count("warning") == 1
@@ -479,7 +470,7 @@ def test_a_misread_column_is_named_in_a_line(folder: Path) -> None:
 
 @pytest.mark.filterwarnings("always::cfk_plugin.errors.LookupGuaranteeWarning")
 def test_every_warning_of_ours_is_a_line_of_a_command(folder: Path) -> None:
-    stderr = cfk(f"{PROTECT} --guarantee lookup").stderr
+    stderr = cfk(LOOKUP).stderr
     assert stderr.startswith("warning: a lookup guarantee counts the people in a region;")
     assert stderr.count("warning") == 1
 
@@ -531,4 +522,4 @@ def test_as_a_process_with_pipes_there_is_no_bar_and_no_colour(folder: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert json.loads(done.stdout)["explanations"]
     assert "\x1b" not in done.stderr
-    assert done.stderr.splitlines()[0] == "5 released, 0 withheld"
+    assert "5 released, 0 withheld" in done.stderr.splitlines()

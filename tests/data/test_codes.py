@@ -106,6 +106,39 @@ def test_unknown_values_have_no_code() -> None:
     np.testing.assert_array_equal(codes, [2, np.nan, MISSING, np.nan, np.nan])
 
 
+@pytest.mark.parametrize(
+    ("kept", "others"),
+    [
+        (
+            7,
+            [
+                "2020-01-01",
+                pd.Timestamp("2020-01-01"),
+                "x",
+                "1_0",
+                "inf",
+                10**400,
+                [7],
+                {},
+                "\ud800",
+            ],
+        ),
+        (
+            "2020-02-29",
+            [7, 1e9, True, "20200101", "yesterday", "2020-13-45", [], "\ud800"],
+        ),
+    ],
+)
+def test_values_of_another_type_have_no_code(kept: Any, others: list[Any]) -> None:
+    """Neither a value alone nor one beside a readable value, which keeps its code."""
+    column = read(pd.Series([kept, kept]), kind="numeric")
+    for other in others:
+        alone = column.encode(pd.Series([other], dtype=object))
+        both = column.encode(pd.Series([kept, other], dtype=object))
+        assert np.isnan([alone[0], both[1]]).all(), other
+        assert both[0] == column.values[0]
+
+
 def test_float_noise_has_one_code() -> None:
     """A number that differs by rounding is the training value; another one stays as it is."""
     column = read(pd.Series([0.3, 0.5, 100.0]), kind="numeric")
@@ -121,6 +154,9 @@ def test_decode_widens_numbers_when_needed() -> None:
     assert column.decode(np.array([3.0, 200.0])).tolist() == [3.0, 200.0]
     assert column.decode(np.array([3.0, 0.5])).tolist() == [3.0, 0.5]
     np.testing.assert_array_equal(column.decode(np.array([3.0, MISSING])), [3.0, np.nan])
+    longs = read(pd.Series([3, -1]), kind="numeric")
+    assert longs.decode(np.array([2.0**62])).tolist() == [2**62]
+    assert longs.decode(np.array([2.0**63])).tolist() == [2.0**63]
 
 
 @pytest.mark.parametrize(

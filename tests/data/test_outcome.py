@@ -51,8 +51,6 @@ def test_a_named_outcome_is_the_same_for_every_query(outcome: DesiredOutcome) ->
     assert outcome.common_desired == outcome.desired
     assert outcome.outcomes(LABELS, None, None) == [outcome.common_outcome] * len(LABELS)
     assert [mask.tolist() for mask in outcome.possible_masks(LABELS)] == [is_met.tolist()]
-    assert outcome.is_same_outcome(LABELS, CLASSES).tolist() == outcome.is_met(CLASSES).tolist()
-    assert outcome.independent_of_query(LABELS) is outcome
 
 
 def test_the_opposite_is_any_label_but_the_factuals() -> None:
@@ -87,21 +85,8 @@ def test_no_query_has_the_opposite_already() -> None:
     assert OPPOSITE.is_met_already(3, must_not_ask).tolist() == [False, False, False]
 
 
-def test_the_people_with_each_label_are_a_class_of_the_opposite() -> None:
-    assert OPPOSITE.has_class_per_label
+def test_every_label_is_eligible_for_the_opposite() -> None:
     assert OPPOSITE.is_eligible(LABELS).all()
-    classes = {tuple(rows.tolist()) for rows in OPPOSITE.rows_of_classes(LABELS)}
-    assert classes == {(0,), (1, 3), (2,)}
-    assert [rows.tolist() for rows in MID_OR_HIGH.rows_of_classes(LABELS)] == [[1, 2, 3]]
-
-
-def test_the_opposite_keeps_the_label_that_a_row_has() -> None:
-    is_same = OPPOSITE.is_same_outcome(LABELS[:2], CLASSES)
-    assert is_same.tolist() == [[False, True, False], [False, False, True]]
-
-
-def test_the_most_frequent_label_stands_for_the_opposite() -> None:
-    assert OPPOSITE.independent_of_query(LABELS) == MID
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Populations: cells and counts against pandas, people against rows, fingerprints, and the rows
+"""Populations: classes and counts against pandas, people against rows, fingerprints, and the rows
 behind them.
 """
 
@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfk_plugin import Attribute, Interval, Population, Region, Schema
-from cfk_plugin.data.domain import CodeIndex
 from cfk_plugin.errors import InputError, PopulationError
 
 
@@ -49,24 +48,19 @@ def random_region(population: Population, rng: np.random.Generator) -> Region:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cells_members_and_people_against_pandas(seed: int) -> None:
+def test_classes_members_and_people_against_pandas(seed: int) -> None:
     frame, rng = table(seed=seed), np.random.default_rng(seed)
     population = Population.from_frame(frame, SCHEMA)
     assert (population.n_rows, population.n_people) == (len(frame), frame["who"].nunique())
     groups = frame.groupby(QUASI, dropna=False).ngroup()
-    pairs = pd.DataFrame(
-        {"g": groups, "c": population.cell_of(np.arange(len(frame)))}
-    ).drop_duplicates()
-    assert len(population.cells) == groups.nunique() == len(pairs)
+    pairs = pd.DataFrame({"g": groups, "c": population.class_of_row}).drop_duplicates()
+    assert len(population.classes) == groups.nunique() == len(pairs)
     for _ in range(10):
         region = random_region(population, rng)
         inside = [i for i, row in enumerate(frame.to_dict("records")) if region.contains(row)]
-        assert region.members(population).tolist() == inside
+        assert population.members(region).tolist() == inside
         assert population.count(region) == frame["who"].iloc[inside].nunique()
         assert population.people(np.array(inside, dtype=int)) == population.count(region)
-        assert population.cell_people[population.cells_inside(region)].sum() <= population.count(
-            region
-        )
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12)), min_size=1, max_size=40))
@@ -87,11 +81,6 @@ def test_a_person_counts_by_the_smallest_class(rows: list[tuple[int, int]]) -> N
         frame["person"].nunique(),
         frame["cell"].nunique(),
     )
-    # each counted at the first of their cells
-    first = frame.groupby("person")["cell"].min().value_counts()
-    assert population.cell_people.tolist() == [
-        first.get(cell, 0) for cell in sorted(set(frame["cell"]))
-    ]
 
 
 def test_wide_keys_do_not_overflow() -> None:
@@ -101,8 +90,8 @@ def test_wide_keys_do_not_overflow() -> None:
     population = Population.from_frame(
         frame, Schema.from_frame(frame, quasi_identifiers=list(frame))
     )
-    assert len(population.cells) == 3000
-    assert (population.cell_people == 2).sum() == 100
+    assert len(population.classes) == 3000
+    assert (np.bincount(population.class_of_row) == 2).sum() == 100
 
 
 def test_conform_takes_the_populations_spelling() -> None:
@@ -119,7 +108,7 @@ def test_conform_takes_the_populations_spelling() -> None:
     pd.testing.assert_frame_equal(population.conform(pd.DataFrame(given_, index=[7, 3])), expected)
 
 
-def test_a_fingerprint_is_keyed_and_of_the_cells_and_how_many_people_have_each() -> None:
+def test_a_fingerprint_is_keyed_and_of_the_classes_and_how_many_people_have_each() -> None:
     frame = FRAME.drop(columns="who")
     schema = Schema.from_frame(frame, quasi_identifiers=["age", "city"])
 
@@ -167,23 +156,10 @@ def test_it_shows_no_row_and_refuses_pickling() -> None:
     population = Population.from_frame(FRAME, SCHEMA)
     assert (
         repr(population)
-        == f"Population({population.n_people} people, 500 rows, {len(population.cells)} cells)"
+        == f"Population({population.n_people} people, 500 rows, {len(population.classes)} classes)"
     )
-    for holder in (population, population.encoder):
+    for holder in (population, population.row_codes):
         with pytest.raises(InputError, match="refuses to be pickled"):
             pickle.dumps(holder)
     with pytest.raises(ValueError, match="read-only"):
-        population.codes[0, 0] = 1
-
-
-# --- the rows behind the cells --------------------------------------------------------------------
-
-
-def test_rows_of_codes_are_found_where_they_are() -> None:
-    rng = np.random.default_rng(0)
-    codes = np.unique(rng.integers(-1, 50, (3_000, 3)).astype(np.int32), axis=0)
-    wanted = rng.integers(-1, 50, (2_000, 3)).astype(np.int32)
-    place = {tuple(row): at for at, row in enumerate(codes.tolist())}
-    assert CodeIndex(codes).find(wanted).tolist() == [
-        place.get(tuple(r), -1) for r in wanted.tolist()
-    ]
+        population.coded_rows[0, 0] = 1

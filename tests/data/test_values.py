@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Interval, Population, Region, Schema
-from cfk_plugin.data.domain import INVALID, UNEXPECTED_MISSING, UNKNOWN
 from cfk_plugin.data.region import json_value, part_from_dict, part_to_text
 from cfk_plugin.data.values import conform, to_number, to_numbers
 from cfk_plugin.errors import InputError, PopulationError
@@ -46,19 +45,18 @@ def population_of(values: Any, **options: Any) -> Population:
     )
 
 
-def codes(population: Population, values: Any) -> list[int]:
-    found: list[int] = population.encode(pd.DataFrame({"x": pd.Series(values)}))[0][:, 0].tolist()
-    return found
+def codes(population: Population, values: Any) -> list[float]:
+    matrix = population.row_codes.encode(pd.DataFrame({"x": pd.Series(values)}))
+    return matrix[:, 0].tolist()
 
 
-@pytest.mark.parametrize("many", [1, 20])  # up to 32 rows are read value by value
 @pytest.mark.parametrize("name", COLUMNS)
-def test_a_column_comes_back_as_it_was(name: str, many: int) -> None:
-    frame = pd.concat([pd.DataFrame({"x": COLUMNS[name]})] * many, ignore_index=True)
+def test_a_column_comes_back_as_it_was(name: str) -> None:
+    frame = pd.DataFrame({"x": COLUMNS[name]})
     population = Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["x"]))
     spelled = frame.astype(object)
     assert codes(population, spelled["x"]) == codes(population, frame["x"])
-    assert min(codes(population, frame["x"])) >= 0
+    assert not np.isnan(codes(population, frame["x"])).any()
     pd.testing.assert_frame_equal(population.conform(spelled), frame)
     pd.testing.assert_series_equal(conform(spelled["x"], frame["x"].dtype), frame["x"])
 
@@ -68,7 +66,7 @@ def test_a_column_comes_back_as_it_was(name: str, many: int) -> None:
 )
 @pytest.mark.parametrize("trained", [[24, 27], [24.0, 27.0], pd.array([24, 27], dtype="Int64")])
 def test_a_number_is_a_number_however_it_is_written(values: Any, trained: Any) -> None:
-    assert codes(population_of(trained), values) == [0, 1]
+    assert codes(population_of(trained), values) == [24, 27]
 
 
 @pytest.mark.parametrize(
@@ -97,21 +95,6 @@ def test_booleans(values: Any) -> None:
 def test_a_moment_is_the_same_number_alone_as_in_a_column(moment: str, unit: Any) -> None:
     stamp = pd.Timestamp(moment).as_unit(unit)
     assert to_number(stamp) == to_numbers(pd.Series([stamp]))[0][0]
-
-
-def test_marks_of_what_cannot_be_coded() -> None:
-    given = pd.Series([1.0, 1.5, np.nan, np.inf, "x"], dtype=object)
-    assert codes(population_of([1.0, 2.0]), given) == [
-        0,
-        UNKNOWN,
-        UNEXPECTED_MISSING,
-        INVALID,
-        INVALID,
-    ]
-    assert codes(population_of(["a", "b"]), ["b", "z", None]) == [1, UNKNOWN, UNEXPECTED_MISSING]
-    gaps = population_of(["b", None, "a"])
-    assert (codes(gaps, ["b", None, "a"]), gaps.domains["x"].value(2)) == ([1, 2, 0], None)
-    assert "'x', nominal, 3 values" in repr(gaps.domains["x"])  # and no value
 
 
 def test_a_date_that_is_none_is_invalid_and_not_quoted() -> None:
@@ -144,7 +127,7 @@ def test_a_range_holds_its_ends_and_nobody_just_outside(
 def test_ordinal_levels_keep_their_order_and_need_to_be_declared() -> None:
     population = population_of([2.0, 1.0], ordinal={"x": [1, 2, 3]})
     assert codes(population, [2.0, 1.0]) == [1, 0]
-    assert population.domains["x"].positions.tolist() == [0, 0.5, 1]
+    assert population.row_codes.columns[0].places.tolist() == [0, 1, 2]
     with pytest.raises(PopulationError, match="'x'"):
         population_of(["a", "z"], ordinal={"x": ["a", "b"]})
 

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 import cfk_plugin
 from cfk_plugin import (
+    Catalogue,
     Certificate,
     DPPrototypes,
     Explanations,
@@ -108,6 +109,7 @@ def described(thing: Any) -> set[str]:
 
 
 MADE_BY: dict[str, Any] = {
+    "Catalogue": Catalogue.save,
     "Hierarchy": Hierarchy.of,
     "Population": Population.from_frame,
     "PrivacyReport": PrivacyReport.of_runs,
@@ -123,11 +125,10 @@ CALLED = {
 }
 CALLED |= {
     f"{function.__qualname__}": function
-    for function in (KAnonymizer.fit, KAnonymizer.transform, KAnonymizer.explain)
+    for function in (KAnonymizer.fit, KAnonymizer.transform, KAnonymizer.explain, KAnonymizer.load)
 }
 CALLED |= {
-    f"{function.__qualname__}": function
-    for function in (DPPrototypes.fit, DPPrototypes.explain, Population.seal)
+    f"{function.__qualname__}": function for function in (DPPrototypes.fit, DPPrototypes.explain)
 }
 
 

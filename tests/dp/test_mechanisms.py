@@ -268,7 +268,7 @@ def test_columns_are_taken_over_in_the_order_of_their_gains_in_distance_and_log_
         forest.likelihood(),
     )
     gaps, weight = np.where(codes != own, random.random(codes.shape), 0.0), random.random(50)
-    rank, size = _ranks(likelihood, codes.copy(), own, gaps.copy(), weight)
+    rank, size = _ranks(likelihood, codes, own, gaps, weight)
     for row, mine, left, each, places, n in zip(codes, own, gaps, weight, rank, size, strict=True):
         for turn in range(n + 1):
             tried = np.where(np.eye(len(row), dtype=bool), mine, row).astype(np.int32)

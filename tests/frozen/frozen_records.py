@@ -49,7 +49,7 @@ FIGURES = (
 )
 CODES = ("method", "guarantee", "exact", "optimal", "majority", "binned")
 
-SHARED_LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy", "numba")
+SHARED_LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy")
 """Libraries that can change a digit of any figure."""
 
 

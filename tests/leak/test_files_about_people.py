@@ -93,8 +93,10 @@ def page_of_catalogue(folder: Path) -> None:
     (folder / "page.html").write_text(page)
 
 
-def sealed_catalogue(folder: Path) -> None:
-    fitted().seal(folder / "sealed.cfk")
+def saved_catalogue(folder: Path) -> None:
+    catalogue = fitted().catalogue_
+    assert catalogue is not None
+    catalogue.save(folder / "saved.cfk", key=KEY)
 
 
 def logged(folder: Path, guarantee: str) -> None:
@@ -144,7 +146,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "released answers": released_answers,
     "published catalogue": published_catalogue,
     "page of a catalogue": page_of_catalogue,
-    "sealed catalogue": sealed_catalogue,
+    "saved catalogue": saved_catalogue,
     "logged model of a catalogue": logged_model_of_catalogue,
     "MLflow run": logged_run,
     "journal": journal,
@@ -200,7 +202,7 @@ def texts_of(path: Path, content: bytes, numbers: set[float]) -> Iterator[str]:
         with sqlite3.connect(path) as database:
             yield "\n".join(database.iterdump())
     if path.suffix == ".cfk":
-        with zipfile.ZipFile(io.BytesIO(content.partition(b"\n")[2])) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             for name in archive.namelist():
                 if name.endswith(".npy"):
                     values = np.load(io.BytesIO(archive.read(name))).ravel()

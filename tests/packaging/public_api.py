@@ -25,7 +25,7 @@ from cfk_plugin import _files, errors, hookspecs
 from cfk_plugin.audit import epsilon as audit_epsilon
 from cfk_plugin.audit import result as audit_result
 from cfk_plugin.cli import app
-from cfk_plugin.data import sealing, wording
+from cfk_plugin.data import wording
 from cfk_plugin.metrics import provenance
 from cfk_plugin.records import journal, record, summary, tally
 from cfk_plugin.release import explanations, results
@@ -33,12 +33,6 @@ from cfk_plugin.report import data as report_data
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "public_api.txt"
-
-INNER = {
-    "Population.seal": ("facts", "arrays", "entries"),
-    "KAnonymizer.seal": ("settings",),
-}
-"""Parameters that only the package itself gives."""
 
 MADE_BY_OTHERS = (
     *("Population", "ProtectedExplainer", "Explanations", "PrivacyReport", "hookimpl"),
@@ -50,7 +44,6 @@ MADE_BY_OTHERS = (
 FORMATS = {
     "explanations": explanations.SCHEMA_VERSION,
     "run": record.SCHEMA_VERSION,
-    "bundle": sealing.BUNDLE_VERSION,
     "report": report_data.SCHEMA_VERSION,
     "audit": audit_result.SCHEMA_VERSION,
     "epsilon audit": audit_epsilon.SCHEMA_VERSION,
@@ -85,7 +78,7 @@ def lines(members: list[str]) -> Iterator[str]:
         else:
             yield f"name {name}{_signature(getattr(cfk_plugin, name))}"
     for member in members:
-        yield f"member {member}{_signature(_member(member), INNER.get(member, ()))}"
+        yield f"member {member}{_signature(_member(member))}"
     yield from _hooks()
     yield from sorted(_commands(typer.main.get_command(app), ""))
     yield from _listed("metric", map(tally.metric_of, (*tally.PER_EXPLANATION, *tally.PLOTTED)))
@@ -114,7 +107,7 @@ def _member(path: str) -> Any:
     return inspect.getattr_static(kind, name)
 
 
-def _signature(thing: Any, left_out: tuple[str, ...] = ()) -> str:
+def _signature(thing: Any) -> str:
     """Return the parameters with their defaults; an empty text for what cannot be called."""
     if isinstance(thing, (classmethod, staticmethod)):
         thing = thing.__func__
@@ -123,7 +116,7 @@ def _signature(thing: Any, left_out: tuple[str, ...] = ()) -> str:
     parts = []
     is_keyword_only = False
     for name, parameter in inspect.signature(thing).parameters.items():
-        if name in ("self", "cls", *left_out):
+        if name in ("self", "cls"):
             continue
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not is_keyword_only:
             parts.append("*")

@@ -210,7 +210,7 @@ def test_without_extras_it_protects_and_says_which_extra_something_needs(
 
 
 def test_the_package_alone_is_small(environment: Environment) -> None:
-    """Most of it is SciPy and the compiler of kernels; a dependency too many would be seen here."""
+    """Most of it is SciPy and pandas; a dependency too many would be seen here."""
     files = [path for path in environment.site.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files if "__pycache__" not in path.parts)
-    assert size < 560_000_000
+    assert size < 360_000_000

@@ -169,7 +169,7 @@ FEATURES: dict[str, tuple[str, str, Callable[[], object]]] = {
 def explained() -> Explanations:
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=2))
     anonymizer.fit(people(), model=lambda rows: (rows["pay"] > 5).to_numpy(), desired=True)
-    return anonymizer.transform(FRAME.tail(2))
+    return anonymizer.explain(FRAME.tail(2))
 
 
 DATABASE = "sqlite:///mlflow.db"

@@ -1,132 +1,431 @@
-"""The search for answers: its request, the order of candidates, and what is asked along."""
+"""Answers: they are true, least, permitted, and agree with k people."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.constraints import Constraints
-from cfk_plugin.data.encoded_table import encode
-from cfk_plugin.protection.answers.candidates import nearest_first
-from cfk_plugin.protection.answers.points import TIE
-from cfk_plugin.protection.answers.request import CatalogueRequest, ExplainerStart
-from cfk_plugin.protection.answers.search import CatalogueAnswers, find_answers
+from cfk_plugin import Schema
+from cfk_plugin.data.codes import DAY, MISSING, Codes, Floats, Mask
+from cfk_plugin.data.constraints import Limits
+from cfk_plugin.data.outcome_model import Model
+from cfk_plugin.protection.answers import Answer, diverse, explain, least_values
+from cfk_plugin.protection.catalogue import Catalogue, Settings
+from cfk_plugin.protection.moves import Distance, round_outwards, shrink, take_back
+from cfk_plugin.protection.starts import Starts
+from oracle import Rules
 
-K = 3
+K = 5
+MARGIN = 0.1
+NOT_HIGH = np.array([True, True, False])
+FINEST = {"age": 1.0, "income": 0.1, "debt": 1.0}
 
 
-def table(seed: int, n_rows: int) -> pd.DataFrame:
-    random = np.random.default_rng(seed)
-    return pd.DataFrame(
+def chances(rows: pd.DataFrame) -> Any:
+    """Return the probability of a loan; a missing debt counts as 20."""
+    score = (
+        rows["income"] / 8
+        - rows["debt"].astype(float).fillna(20) / 10
+        + (rows["job"].astype(str) == "nurse")
+        - (rows["town"].astype(str) == "Aa")
+        + (rows["age"] - 45).abs() / 20
+    )
+    return 1 / (1 + np.exp(-score.to_numpy(dtype=float)))
+
+
+class Classifier:
+    """A model that counts its calls."""
+
+    classes_ = np.array([0, 1])
+    n_calls = 0
+
+    def predict(self, rows: pd.DataFrame) -> Any:
+        return (chances(rows) >= 0.5).astype(int)
+
+    def predict_proba(self, rows: pd.DataFrame) -> Any:
+        self.n_calls += 1
+        chance = chances(rows)
+        return np.column_stack([1 - chance, chance])
+
+
+def applicants() -> pd.DataFrame:
+    """Return 400 applicants, some without a debt."""
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame(
         {
-            "age": random.integers(20, 30, n_rows),
-            "pay": random.integers(10, 60, n_rows),
-            "job": random.choice(["clerk", "nurse"], n_rows),
+            "age": random.integers(20, 70, 400),
+            "town": random.choice(["Aa", "Bree", "Ceel"], 400),
+            "income": np.round(random.normal(10, 8, 400), 1),
+            "debt": random.integers(0, 40, 400).astype(float),
+            "job": random.choice(["clerk", "nurse", "smith"], 400),
+            "school": random.choice(["none", "low", "high"], 400),
         }
     )
+    frame.loc[random.choice(400, 40, replace=False), "debt"] = None
+    return frame
 
 
-def model(rows: pd.DataFrame) -> np.ndarray:
-    score = rows["age"].to_numpy(dtype=float) + rows["pay"].to_numpy(dtype=float)
-    return np.where(score > 60, "yes", "no")
+class World:
+    """The applicants, encoded, with a catalogue and 20 queries that are refused."""
+
+    def __init__(self) -> None:
+        frame = applicants()
+        self.schema = Schema.from_frame(
+            frame, quasi_identifiers=["age", "town"], ordinal={"school": ["none", "low", "high"]}
+        )
+        self.codes = Codes.read(frame, self.schema)
+        self.rows = self.codes.encode(frame)
+        self.person = np.arange(len(frame))
+        self.catalogue = Catalogue.build(
+            self.codes,
+            self.rows,
+            self.person,
+            Model.of(self.codes, Classifier(), 1, MARGIN),
+            Settings(k=K, n_rounds=3),
+            np.random.default_rng(0),
+            b"a key",
+        )
+        refused = self.rows[self.leads(self.rows) < 0]
+        self.queries = refused[:20]
+
+    def leads(self, rows: Floats) -> Floats:
+        """Ask the model itself, without `Model`."""
+        lead: Floats = 2 * chances(self.codes.decode(rows)) - 1
+        return lead
+
+    def sure(self, rows: Floats) -> Mask:
+        return self.leads(rows) >= MARGIN - 1e-9
+
+    def column(self, name: str) -> int:
+        return self.codes.names.index(name)
+
+    def limits(self, **declared: Any) -> Limits:
+        return Limits.of(self.codes, self.queries, **declared)
 
 
-@pytest.fixture
-def anonymizer() -> KAnonymizer:
-    train = table(0, 120)
-    schema = Schema.from_frame(train, quasi_identifiers=["age"])
-    population = Population.from_frame(train, schema, key=b"always the same")
-    policy = PrivacyPolicy(k=K, min_pureness=0.3)
-    fitted = KAnonymizer(policy=policy).fit(population, model=model, desired="yes")
-    fitted.explain(table(3, 60))  # the model is asked about the groups once
-    return fitted
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
 
 
-def request_of(anonymizer: KAnonymizer, queries: pd.DataFrame, **fields: Any) -> CatalogueRequest:
-    return CatalogueRequest(
-        constraints=Constraints(encode(queries, anonymizer.population_.encoder), {}),
-        open_to=np.ones((len(queries), 1), dtype=bool),
-        person_of_query=np.arange(len(queries)),
-        options=anonymizer.pipeline_.search,
-        **fields,
+@pytest.fixture(scope="module")
+def answers(world: World) -> list[Answer]:
+    """Return the answer to each query."""
+    return [of_query[0] for of_query in explain(world.catalogue, world.queries)]
+
+
+def points_of(answers: list[Answer]) -> Floats:
+    return np.array([answer.point for answer in answers])
+
+
+def test_answers_have_the_outcome(world: World, answers: list[Answer]) -> None:
+    """The model gives the outcome with the margin at every point."""
+    assert len(answers) == len(world.queries)
+    assert world.sure(points_of(answers)).all()
+
+
+def test_answers_agree_with_k_people(world: World, answers: list[Answer]) -> None:
+    """At least k members of the region have the outcome with the point's private values."""
+    for answer in answers:
+        members = world.rows[world.catalogue.members[answer.region]]
+        quasi = members[:, world.codes.quasi]
+        rows = world.codes.rows_of(quasi, answer.point[world.codes.private])
+        assert np.count_nonzero(world.leads(rows) >= 0) >= K
+
+
+def test_changed_quasi_identifiers_are_in_the_region(world: World, answers: list[Answer]) -> None:
+    """A point lies outside of its region only in what the query keeps."""
+    for answer in answers:
+        factual = world.queries[answer.query]
+        for j, part in zip(world.codes.quasi, world.catalogue.regions.parts, strict=True):
+            is_inside = part.contains(answer.point[[j]], answer.region)[0]
+            assert is_inside or answer.point[j] == factual[j]
+
+
+def test_no_change_is_needless(world: World, answers: list[Answer]) -> None:
+    """Without any one of its changes, the model refuses the point."""
+    for answer in answers:
+        factual = world.queries[answer.query]
+        changed = np.flatnonzero(answer.point != factual)
+        trials = np.repeat(answer.point[None], len(changed), axis=0)
+        trials[np.arange(len(changed)), changed] = factual[changed]
+        assert len(changed) > 0
+        assert not world.sure(trials).any()
+
+
+def test_numbers_change_hardly_more_than_needed(world: World, answers: list[Answer]) -> None:
+    """A tenth less of a change is refused, unless the column has no number in between."""
+    for answer in answers:
+        factual = world.queries[answer.query]
+        for name, finest in FINEST.items():
+            j = world.column(name)
+            change = answer.point[j] - factual[j]
+            if change == 0 or MISSING in (answer.point[j], factual[j]):
+                continue
+            smaller = answer.point.copy()
+            step = max(np.abs(change) / 10, finest)
+            smaller[j] -= np.sign(change) * step
+            is_taken_back = np.abs(change) <= step
+            assert is_taken_back or not world.sure(smaller[None])[0]
+
+
+def test_least_values_need_no_margin(world: World, answers: list[Answer]) -> None:
+    """All smaller changes together have the outcome, and most answers have one."""
+    least = least_values(world.catalogue, answers, world.queries, world.limits())
+    points = points_of(answers)
+    factual = world.queries[[answer.query for answer in answers]]
+    is_smaller = ~np.isnan(least)
+    nearer = np.where(is_smaller, least, points)
+    assert (world.leads(nearer) >= 0).all()
+    assert (np.abs(nearer - factual) < np.abs(points - factual))[is_smaller].all()
+    assert (nearer != factual)[is_smaller].all()
+    assert is_smaller.any(axis=1).mean() > 0.5
+
+
+def test_unchanged_columns_have_no_least_value(world: World, answers: list[Answer]) -> None:
+    """Columns that do not change, categories and missing values have none."""
+    least = least_values(world.catalogue, answers, world.queries, world.limits())
+    points = points_of(answers)
+    is_changed = points != world.queries
+    has_missing = (points == MISSING) | (world.queries == MISSING)
+    assert np.isnan(least[~is_changed | has_missing | ~world.codes.is_line]).all()
+
+
+def test_least_values_obey_limits(world: World) -> None:
+    """A number whose change is permitted only from some value on has no smaller one."""
+    limits = world.limits(permitted={"income": (18.0, 40.0)})
+    answers = [own[0] for own in explain(world.catalogue, world.queries, limits) if own]
+    least = least_values(world.catalogue, answers, world.queries, limits)[:, world.column("income")]
+    is_smaller = ~np.isnan(least)
+    assert is_smaller.any()
+    assert (least >= 18)[is_smaller].all()
+
+
+def test_least_values_need_a_margin(world: World, answers: list[Answer]) -> None:
+    """Without a margin every answer changes as little as it can."""
+    model = world.catalogue.model.with_margin(0.0)
+    least = least_values(
+        replace(world.catalogue, model=model), answers, world.queries, world.limits()
     )
+    assert np.isnan(least).all()
 
 
-def find(anonymizer: KAnonymizer, request: CatalogueRequest) -> tuple[CatalogueAnswers, int]:
-    """Return answers, and the number of calls of the model."""
-    catalogue = anonymizer.guarantee_.catalogue
-    assert catalogue is not None
-    calls_before = anonymizer.model_.calls
-    return find_answers(catalogue, request), anonymizer.model_.calls - calls_before
+def test_a_lone_answer_has_the_same_least_values(world: World, answers: list[Answer]) -> None:
+    """One more call of the model is enough for it."""
+    classifier = Classifier()
+    together = least_values(world.catalogue, answers, world.queries, world.limits())
+    model = Model.of(world.codes, classifier, 1, MARGIN)
+    for i, answer in enumerate(answers[:6]):
+        catalogue = replace(world.catalogue, model=model)
+        lone = least_values(catalogue, [answer], world.queries, world.limits())
+        assert np.array_equal(lone[0], together[i], equal_nan=True)
+    assert classifier.n_calls <= 6
 
 
-def start_of(anonymizer: KAnonymizer, counterfactuals: pd.DataFrame) -> ExplainerStart:
-    encoded = encode(counterfactuals, anonymizer.population_.encoder)
-    partition = anonymizer.guarantee_.partition
-    assert partition is not None
-    sides = np.zeros(len(encoded), dtype=np.int64)
-    return ExplainerStart(encoded, partition.group_of(encoded.codes, encoded.numbers, sides))
+def test_a_lone_query_has_the_same_answer(world: World, answers: list[Answer]) -> None:
+    """It does not depend on who else asks."""
+    for answer in answers[:6]:
+        query = answer.query
+        [[lone]] = explain(world.catalogue, world.queries[[query]])
+        assert np.array_equal(lone.point, answer.point)
+        assert lone.region == answer.region
 
 
-def test_labels_are_asked_along_without_another_call(anonymizer: KAnonymizer) -> None:
-    queries = table(1, 20)
-    counterfactuals = table(2, 20)
-    start = start_of(anonymizer, counterfactuals)
-    alone, n_calls_alone = find(anonymizer, request_of(anonymizer, queries, explainer_start=start))
-    both, n_calls_both = find(
-        anonymizer,
-        request_of(
-            anonymizer,
-            queries,
-            explainer_start=start,
-            asks_start_labels=True,
-            asks_query_labels=True,
-        ),
+def test_a_lone_query_needs_few_calls(world: World) -> None:
+    """The model is called at most 6 times on average, by a catalogue whose regions are known."""
+    classifier = Classifier()
+    explain(world.catalogue, world.queries)
+    catalogue = replace(world.catalogue, model=Model.of(world.codes, classifier, 1, MARGIN))
+    for query in range(6):
+        explain(catalogue, world.queries[[query]])
+    assert classifier.n_calls <= 6 * 6
+
+
+def test_answers_obey_limits(world: World) -> None:
+    """Every answer is one that the oracle's rules permit."""
+    rules = Rules(
+        immutable=["town"],
+        monotone={"age": "increase", "school": "increase"},
+        permitted_range={"income": (0.0, 20.0)},
+        never_advise={"job": ["nurse"]},
+        levels={"school": ["none", "low", "high"]},
+        max_changes=2,
     )
-    assert n_calls_alone == n_calls_both > 0
-    assert (alone.entry == both.entry).all()
-    assert alone.labels_at_start is None
-    assert alone.labels_at_queries is None
-    assert both.labels_at_start is not None
-    assert both.labels_at_queries is not None
-    assert both.labels_at_start.tolist() == model(counterfactuals).tolist()
-    assert both.labels_at_queries.tolist() == model(queries).tolist()
+    limits = world.limits(
+        change={"town": "never", "age": "increase", "school": "increase"},
+        permitted={"income": (0.0, 20.0)},
+        never_advised={"job": ["nurse"]},
+        max_changes=2,
+    )
+    answers = [own[0] for own in explain(world.catalogue, world.queries, limits) if own]
+    assert len(answers) > len(world.queries) / 2
+    for answer in answers:
+        factual = world.queries[answer.query]
+        assert np.count_nonzero(answer.point != factual) <= 2
+        for name, column, code, own in zip(
+            world.codes.names, world.codes.columns, answer.point, factual, strict=True
+        ):
+            assert rules.permits(name, column.value(code), column.value(own))
 
 
-def test_equal_queries_of_one_person_are_asked_about_once(anonymizer: KAnonymizer) -> None:
-    queries = table(1, 4).iloc[[0, 0, 1, 2, 3, 0]].reset_index(drop=True)
-    person = np.array([5, 5, 1, 2, 3, 5])
-    request = request_of(anonymizer, queries, asks_query_labels=True)
-    rows_before = anonymizer.model_.rows
-    find(anonymizer, replace(request, person_of_query=person, asks_query_labels=False))
-    n_rows_alone = anonymizer.model_.rows - rows_before
-    rows_before = anonymizer.model_.rows
-    answers, _ = find(anonymizer, replace(request, person_of_query=person))
-    assert anonymizer.model_.rows - rows_before == n_rows_alone + 4
-    assert answers.labels_at_queries is not None
-    assert answers.labels_at_queries.tolist() == model(queries).tolist()
-    assert (answers.entry >= 0).all()
-    assert answers.points is not None
-    released = answers.points.frame[["pay", "job"]].iloc[[0, 1, 5]]
-    assert not released.duplicated().any()
+def test_dear_columns_change_less(world: World, answers: list[Answer]) -> None:
+    """If a change of income costs ten times as much, fewer answers ask for one."""
+    limits = world.limits(costs={"income": 10.0})
+    dear = [own[0] for own in explain(world.catalogue, world.queries, limits)]
+    j = world.column("income")
+    n_changes = np.count_nonzero(points_of(answers)[:, j] != world.queries[:, j])
+    n_dear_changes = np.count_nonzero(points_of(dear)[:, j] != world.queries[:, j])
+    assert n_dear_changes < n_changes
 
 
-def test_labels_of_the_start_need_a_start(anonymizer: KAnonymizer) -> None:
-    with pytest.raises(ValueError, match="explainer_start"):
-        request_of(anonymizer, table(1, 3), asks_start_labels=True)
+def test_nothing_is_answered_without_changes(world: World) -> None:
+    """A query that must not change has no answer."""
+    limits = world.limits(change=dict.fromkeys(world.codes.names, "never"))
+    assert explain(world.catalogue, world.queries, limits) == [[] for _ in world.queries]
 
 
-@given(seed=st.integers(0, 10**6), width=st.integers(1, 60), count=st.integers(1, 20))
-def test_nearest_columns_are_those_of_a_stable_sort(seed: int, width: int, count: int) -> None:
-    random = np.random.default_rng(seed)
-    distances = random.integers(0, 8, (5, width)) + random.choice([0.0, TIE / 10], (5, width))
-    distances[random.random((5, width)) < 0.2] = np.inf
-    expected = np.argsort(np.round(distances, 6), axis=1, kind="stable")[:, :count]
-    assert nearest_first(distances, count).tolist() == expected.tolist()
+@pytest.mark.parametrize(
+    ("declared", "name", "factual", "value", "is_permitted"),
+    [
+        ({}, "debt", 5.0, MISSING, True),
+        ({"never_advised": {"debt": [None]}}, "debt", 5.0, MISSING, False),
+        ({"never_advised": {"debt": [None]}}, "debt", MISSING, MISSING, True),
+        ({"never_advised": {"job": ["nurse"]}}, "job", 0.0, 1.0, False),
+        ({"never_advised": {"job": ["nurse"]}}, "job", 1.0, 1.0, True),
+        ({"never_advised": {"school": ["high"]}}, "school", 0.0, 2.0, False),
+        ({"change": {"debt": "decrease"}}, "debt", 5.0, 4.0, True),
+        ({"change": {"debt": "decrease"}}, "debt", 5.0, 6.0, False),
+        ({"change": {"debt": "decrease"}}, "debt", 5.0, MISSING, False),
+        ({"change": {"debt": "decrease"}}, "debt", MISSING, 4.0, False),
+        ({"change": {"school": "increase"}}, "school", 1.0, 2.0, True),
+        ({"change": {"school": "increase"}}, "school", 1.0, 0.0, False),
+        ({"permitted": {"debt": (0.0, 3.0)}}, "debt", 5.0, 4.0, False),
+        ({"permitted": {"debt": (0.0, 3.0)}}, "debt", 5.0, 5.0, True),
+        ({"permitted": {"debt": (0.0, 3.0)}}, "debt", 5.0, MISSING, False),
+        ({"permitted": {"job": np.array([True, False, True])}}, "job", 0.0, 1.0, False),
+        ({"permitted": {"school": NOT_HIGH}}, "school", 0.0, 1.0, True),
+        ({"permitted": {"school": NOT_HIGH}}, "school", 0.0, 2.0, False),
+        ({"permitted": {"school": NOT_HIGH}}, "school", 0.0, MISSING, False),
+        ({"permitted": {"school": NOT_HIGH}}, "school", MISSING, MISSING, True),
+        ({"permitted": {"school": np.append(NOT_HIGH, True)}}, "school", 0.0, 2.0, False),
+        ({"permitted": {"school": np.append(NOT_HIGH, True)}}, "school", 0.0, MISSING, True),
+    ],
+)
+def test_limits_permit_values(
+    world: World,
+    declared: dict[str, Any],
+    name: str,
+    factual: float,
+    value: float,
+    is_permitted: bool,
+) -> None:
+    """Own values are always permitted; a missing one has no direction."""
+    queries = world.queries[:1].copy()
+    queries[0, world.column(name)] = factual
+    limits = Limits.of(world.codes, queries, **declared)
+    row = queries.copy()
+    row[0, world.column(name)] = value
+    assert limits.permits(row, np.zeros(1, dtype=np.int64))[0] == is_permitted
+
+
+def test_several_answers_differ(world: World, answers: list[Answer]) -> None:
+    """They are distinct, near ones first, and the first one is no further than a single one."""
+    several = explain(world.catalogue, world.queries, n_answers=3)
+    for own, single in zip(several, answers, strict=True):
+        distances = [answer.distance for answer in own]
+        assert distances == sorted(distances)
+        assert distances[0] <= single.distance + 1e-9
+        for first, second in pairwise(own):
+            assert not np.array_equal(first.point, second.point)
+
+
+def test_equal_points_count_once(world: World) -> None:
+    """Every query gets three distinct answers, even if the nearest starts end at one point."""
+    answers = explain(world.catalogue, world.queries, n_answers=3)
+    for own in answers:
+        assert len({answer.point.tobytes() for answer in own}) == len(own) == 3
+
+
+def test_diverse_points_prefer_other_places() -> None:
+    """The second point is the one far from the first, though another one is a little nearer."""
+    distances = np.array([1.0, 1.01, 1.2])
+    places = np.array([0.0, 0.01, 2.0])
+    apart = np.abs(places[:, None] - places)
+    assert diverse(distances, apart, 2) == [0, 2]
+
+
+def test_counterfactuals_of_explainers_become_shared(world: World) -> None:
+    """An explainer's own numbers and levels are replaced by shared ones."""
+    random = np.random.default_rng(2)
+    counterfactuals = world.rows[random.choice(len(world.rows), len(world.queries))].copy()
+    counterfactuals[:, world.column("income")] += 0.01
+    distance = Distance(world.limits(), world.catalogue.spans, 0.1)
+    starts = Starts(world.catalogue, world.limits(), distance)
+    points = starts.explained(counterfactuals[None])
+    for j, shared in zip(world.codes.private, world.catalogue.shared, strict=True):
+        is_own = points.rows[:, j] == world.queries[points.query, j]
+        assert (is_own | np.isin(points.rows[:, j], shared.values)).all()
+    assert len(explain(world.catalogue, world.queries, starts=counterfactuals)) == 20
+
+
+def test_take_back_leaves_a_least_set(world: World) -> None:
+    """The dearest changes go first, until what is kept needs all that are left."""
+    limits = world.limits()
+    distance = Distance(limits, np.ones(len(world.codes.names)), 0.1)
+    query = np.zeros(1, dtype=np.int64)
+    start = world.queries[:1] + np.arange(1.0, 7.0)
+
+    def keeps(rows: Floats, _: Any) -> Mask:
+        return (rows != world.queries[0]).sum(axis=1) >= 2
+
+    end = take_back(start, query, distance, keeps)
+    assert keeps(end, None).all()
+    assert np.count_nonzero(end != world.queries[0]) == 2
+
+
+def test_shrink_reaches_a_border(world: World) -> None:
+    """A number shrinks to the least round change that is kept."""
+    j = world.column("income")
+    limits = world.limits()
+    distance = Distance(limits, world.catalogue.spans, 0.1)
+    query = np.zeros(1, dtype=np.int64)
+    start = world.queries[:1].copy()
+    start[0, j] += 100.0
+
+    def keeps(rows: Floats, _: Any) -> Mask:
+        kept: Mask = rows[:, j] - world.queries[0, j] >= 7.0
+        return kept
+
+    end = shrink(start, query, distance, keeps)
+    assert 7.0 <= end[0, j] - world.queries[0, j] <= 7.0 * 1.1
+
+
+@pytest.mark.parametrize("hour", [0, 5])
+def test_dates_become_days_without_times(hour: int) -> None:
+    """A change of 3.6 days is rounded to days only if no date of the table has a time of day."""
+    dates = pd.date_range("2024-01-01", periods=3) + pd.Timedelta(hour, "h")
+    frame = pd.DataFrame({"age": [30, 40, 50], "admitted": dates})
+    codes = Codes.read(frame, Schema.from_frame(frame, quasi_identifiers=["age"]))
+    rounded = round_outwards(codes.columns[1], np.zeros(1), np.array([3.6 * DAY]))
+    assert (rounded[0] == 4 * DAY) == (hour == 0)
+
+
+def test_excluded_entries_do_not_hide_permitted_ones(world: World) -> None:
+    """However many near entries a query may not have, the nearest permitted ones are starts."""
+    catalogue = world.catalogue
+    excluded = {"job": ["nurse", "smith"], "school": ["none", "low"]}
+    limits = world.limits(never_advised=excluded)
+    starts = Starts(catalogue, limits, Distance(limits, catalogue.spans, 0.1))
+    entries = catalogue.entries
+    for query in range(5):
+        points = starts.entries(np.array([query]))
+        rows = np.repeat(world.queries[[query]], len(entries), axis=0)
+        rows[:, world.codes.private] = entries.values
+        is_possible = limits.permits(rows, np.full(len(rows), query))
+        is_possible &= np.isfinite(starts.to_region[query, entries.region])
+        assert len(points) == min(is_possible.sum(), 32)

@@ -10,7 +10,7 @@ import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.protection.lookup.mondrian import MondrianProtector
+from cfk_plugin.protection import MondrianProtector
 from cfk_plugin.release.results import GeneralizedCounterfactual
 
 

@@ -22,7 +22,6 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.release.explanations import group_gaps
-from cfk_plugin.release.results import WITHHOLDING_REASONS
 from cfk_plugin.serving.handler import RequestHandler
 
 ALREADY = "already_desired"
@@ -81,24 +80,20 @@ def are_told(explanations: Explanations) -> list[bool]:
     return [getattr(entry, "reason", None) == ALREADY for entry in explanations]
 
 
-@pytest.mark.parametrize("n", [1, 6, 40])
 @pytest.mark.parametrize("desired", DESIRED)
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_counterfactuals_of_such_people_are_not_released(
-    guarantee: str, desired: str, n: int
-) -> None:
+def test_counterfactuals_of_such_people_are_not_released(guarantee: str, desired: str) -> None:
     anonymizer = fitted(guarantee, DESIRED[desired])
-    explanations = anonymizer.transform(GRANTED.head(n), MIXED.head(n))
-    assert are_told(explanations) == grants(MIXED.head(n))
-    assert n < 6 or explanations.released
+    for n in (1, 40):
+        explanations = anonymizer.transform(GRANTED.head(n), MIXED.head(n))
+        assert are_told(explanations) == grants(MIXED.head(n))
+    assert explanations.released
 
 
-@pytest.mark.parametrize("n", [1, 6, 40])
-@pytest.mark.parametrize("answers", [1, 3])
-def test_a_catalogue_does_not_answer_such_people(n: int, answers: int) -> None:
-    explanations = fitted("catalogue").explain(MIXED.head(n), answers=answers)
-    assert are_told(explanations) == np.repeat(grants(MIXED.head(n)), answers).tolist()
-    assert n < 6 or explanations.released
+def test_a_catalogue_does_not_answer_such_people() -> None:
+    explanations = fitted("catalogue").explain(MIXED, answers=3)
+    assert are_told(explanations) == np.repeat(grants(MIXED), 3).tolist()
+    assert explanations.released
 
 
 def test_a_range_of_numbers_is_judged_by_the_model() -> None:
@@ -124,9 +119,8 @@ def test_a_call_that_names_an_outcome_is_judged_by_its_own() -> None:
         assert are_told(explanations) == (Model().predict(MIXED) == outcome).tolist()
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_nothing_is_known_of_people_who_are_not_given(guarantee: str) -> None:
-    explanations = fitted(guarantee).transform(GRANTED)
+def test_nothing_is_known_of_people_who_are_not_given() -> None:
+    explanations = fitted("lookup").transform(GRANTED)
     assert explanations.released
     assert not any(are_told(explanations))
 
@@ -157,40 +151,10 @@ def test_a_query_that_cannot_be_read_is_not_judged(guarantee: str) -> None:
     assert are_told(explanations) == [False, True]
 
 
-def test_a_query_with_a_new_category_is_judged_if_the_model_can() -> None:
-    queries = GRANTED.head(2).assign(zip=["nowhere", "a"])
-    found = GRANTED.head(2)
-    assert are_told(fitted("lookup").transform(found, queries)) == [True, True]
-
-    def knows_all(rows: pd.DataFrame) -> Any:
-        if not rows["zip"].isin(["a", "b", "c"]).all():
-            raise ValueError("a category that is not known")
-        return Model().predict(rows)
-
-    anonymizer = fitted("lookup", model=knows_all)
-    assert are_told(anonymizer.transform(found, queries)) == [False, True]
-    assert anonymizer.transform(found, queries).released
-
-
-@pytest.mark.parametrize("n", [1, 6, 40])
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_the_model_is_asked_as_often_as_for_any_other_outcome(guarantee: str, n: int) -> None:
-    n_calls = {}
-    for desired in ("yes", "opposite"):
-        model = Model()
-        anonymizer = fitted(guarantee, desired, model)
-        anonymizer.transform(GRANTED, REFUSED)  # asks about the population's rows, once
-        model.n_calls = 0
-        anonymizer.transform(GRANTED.head(n), REFUSED.head(n))
-        n_calls[desired] = model.n_calls
-    assert n_calls["yes"] <= n_calls["opposite"]
-
-
-def test_a_sealed_catalogue_does_not_answer_such_people(tmp_path: Path) -> None:
-    fitted("catalogue").seal(tmp_path / "loans.cfk")
-    sealed = Population.open(tmp_path / "loans.cfk", key=KEY)
-    anonymizer = KAnonymizer().fit(sealed, Model(), "yes")
-    assert are_told(anonymizer.explain(MIXED)) == grants(MIXED)
+def test_a_loaded_catalogue_does_not_answer_such_people(tmp_path: Path) -> None:
+    fitted("catalogue").catalogue_.save(tmp_path / "loans")
+    loaded = KAnonymizer.load(tmp_path / "loans", Model())
+    assert are_told(loaded.explain(MIXED)) == grants(MIXED)
 
 
 def test_prototypes_do_not_answer_such_people() -> None:
@@ -257,9 +221,8 @@ def test_dices_own_result_has_no_counterfactual_for_such_people() -> None:
 
 
 def test_a_server_says_that_nothing_needs_to_change() -> None:
-    policy = PrivacyPolicy(k=5)
-    explainer = protect(None, model=Model(), population=POPULATION, policy=policy, desired="yes")
-    handler = RequestHandler(POPULATION, explainer, most=50)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(POPULATION, Model(), "yes")
+    handler = RequestHandler(anonymizer, most=50)
     (record,) = handler.answer(GRANTED.head(1))
     assert (record["status"], record["reason"]) == ("withheld", ALREADY)
     assert record["sentence"].endswith("Nothing needs to change.")
@@ -289,9 +252,3 @@ def test_groups_are_compared_by_those_who_needed_an_answer() -> None:
     explanations = fitted("lookup").transform(GRANTED.head(30), queries)
     gaps = group_gaps(explanations, ["refused"] * 15 + ["granted"] * 15, ["withheld"])
     assert "granted" not in {gap.group for gap in gaps["withheld"]}
-
-
-def test_the_reason_is_documented() -> None:
-    assert WITHHOLDING_REASONS[ALREADY] == (
-        "the model already gives the desired outcome: nothing needs to change"
-    )

@@ -155,88 +155,39 @@ def layouts(draw: st.DrawFn) -> tuple[pd.DataFrame, pd.DataFrame]:
     return table, other
 
 
-METHODS = [
-    ("lookup", "exact"),
-    ("lookup", "grasp"),
-    ("lookup", "mondrian"),
-    ("catalogue", "auto"),
-]
-
-
-@pytest.mark.parametrize(("guarantee", "method"), METHODS)
+@pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
 @settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(layouts())
-def test_the_same_people_are_the_same_groups_however_their_table_is_laid_out(
-    guarantee: str, method: str, layout: tuple[pd.DataFrame, pd.DataFrame]
+def test_a_lookup_does_not_depend_on_how_the_table_is_laid_out(
+    method: str, layout: tuple[pd.DataFrame, pd.DataFrame]
 ) -> None:
     table, other = layout
-    one, two = fitted(table, guarantee, method=method), fitted(other, guarantee, method=method)
-    assert one.population_.fingerprint == two.population_.fingerprint
-    some = table.head(3 if guarantee == "lookup" else None)
+    one, two = fitted(table, "lookup", method=method), fitted(other, "lookup", method=method)
+    assert one.fingerprint_ == two.fingerprint_
+    some = table.head(3)
     same = some[list(other)].astype({name: other[name].dtype for name in other})
-    assert [plain(r) for r in one.regions_of(some)] == [plain(r) for r in two.regions_of(same)]
     assert told(one.transform(some)) == told(two.transform(same))
-
-
-def test_without_a_key_the_order_of_columns_makes_no_difference_either() -> None:
-    # Many are alike on the quasi-identifiers: who of them joins the others follows from a number of
-    # the whole record.
-    table = people(150, 5).assign(
-        born=pd.Timestamp("1990-01-01"), sex="f", city="Gent", zip=1000, grade="low"
-    )
-    table["age"] = np.where(np.arange(150) < 100, 30, table["age"])
-    found = []
-    for layout in (table, table[list(table)[::-1]]):
-        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=20)).fit(
-            population_of(layout, None), wanted, True
-        )
-        found.append(anonymizer.regions_of(layout))
-    assert found[0] == found[1]
-
-
-def test_two_releases_with_other_columns_first_leave_as_many_people_as_one() -> None:
-    table = people(600, 0)
-    releases = []
-    for layout in (table, table[list(table)[::-1]]):
-        anonymizer = fitted(layout, "catalogue", 10)
-        regions = anonymizer.regions_of(layout)
-        members = {
-            region: anonymizer.population_.members(region)
-            for region in regions
-            if region is not None
-        }
-        releases.append([members[region] for region in regions])
-    assert min(len(np.intersect1d(a, b)) for a, b in zip(*releases, strict=True)) >= 10
 
 
 PROCESS = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_count import regions_of_backwards
-print(regions_of_backwards(-1))
+from test_count import published
+print(published())
 """
 
 
-def regions_of_backwards(step: int = 1) -> str:
-    table = people(60, 6)
-    table = table[list(table)[::step]]
-    found = [fitted(table, guarantee) for guarantee in ("lookup", "catalogue")]
-    return repr(
-        [
-            (one.population_.fingerprint, [*map(plain, one.regions_of(table.head(12)))])
-            for one in found
-        ]
-    )
+def published() -> str:
+    return repr(told(fitted(people(60, 6), "catalogue").published()))
 
 
-@pytest.mark.full_search
-def test_the_groups_are_the_same_in_every_process() -> None:
+def test_the_catalogue_is_the_same_in_every_process() -> None:
     command = [sys.executable, "-W", "ignore", "-c", PROCESS, str(Path(__file__).parent)]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    said = subprocess.run(
+    output = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True
     ).stdout
-    assert said.strip() == regions_of_backwards()
+    assert output.strip() == published()
 
 
 # --- What is printed holds the people that were certified -----------------------------------------
@@ -268,7 +219,6 @@ COLUMNS: dict[str, Any] = {
     "Float64": lambda r, n: pd.array(_fine(r, n), dtype="Float64"),
     "tiny": lambda r, n: r.random(n) * 1e-300,
     "subnormal": lambda r, n: r.integers(1, 60, n) * 5e-324,
-    "huge": lambda r, n: (r.random(n) - 0.5) * 1e300,
     "zeros": lambda r, n: r.choice([-0.0, 0.0, 1.5, -1.5, 1e-9, -1e-9], n),
     "cents": lambda r, n: np.array(
         [Decimal(int(i)) / 100 for i in r.integers(0, 60, n)], dtype=object
@@ -316,6 +266,8 @@ def released(
     population = Population.from_frame(table, schema, key=KEY)
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4, guarantee=guarantee))  # type: ignore[arg-type]
     anonymizer.fit(population, model=lambda rows: np.ones(len(rows)), desired=1)
+    if guarantee == "catalogue":
+        return table, population, anonymizer.published()
     explanations = anonymizer.transform(table.head(asked))
     assert len(explanations.released) == asked
     return table, population, explanations
@@ -380,11 +332,9 @@ def in_json(part: dict[str, Any], column: pd.Series) -> np.ndarray:
 @pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_every_printed_form_holds_the_people_that_were_certified(kind: str, guarantee: str) -> None:
-    table, population, explanations = released(
-        kind, 3, guarantee, 12 if guarantee == "lookup" else 40
-    )
+    table, population, explanations = released(kind, 3, guarantee, 12)
     shown, dumped = explanations.to_frame(), json.loads(explanations.to_json())["explanations"]
-    names, domains = population.schema.features, population.domains
+    names = population.schema.features
     read_back = pd.read_csv(StringIO(shown.to_csv(index=False)), dtype=str, keep_default_na=False)
     rows = table.to_dict("records")
     for i in (
@@ -399,7 +349,7 @@ def test_every_printed_form_holds_the_people_that_were_certified(kind: str, guar
             "csv": read(read_back["x"][i], table["x"], kind),
             "cells": read(entry.cells()["x"], table["x"], kind),
             "contains": np.array([entry.region.contains(row) for row in rows]),
-            "record": _of_record(record_of(entry, None, names, domains), table["x"]),
+            "record": _of_record(record_of(entry, None, names), table["x"]),
         }
         if isinstance(entry.region["x"], Interval):
             forms["str"] = read(str(entry.region["x"]), table["x"], kind)
@@ -470,7 +420,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         pd.Series([pd.Timestamp("2020-01-01", tz="Europe/Brussels")] * 3, dtype=object),
         "utc=True",
     ),
-    "too wide": ([-1.7e308, 0.0, 1.7e308], "range"),
+    "too large": ([-1.7e308, 0.0, 1.7e308], "scale"),
 }
 
 

@@ -13,7 +13,6 @@ import pytest
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.errors import InputError
-from cfk_plugin.protection.partition import neighbors
 from cfk_plugin.release.detection import Detector
 
 QUASI = ["age", "city"]
@@ -150,7 +149,7 @@ def test_given_tolerance_needs_no_calibration(train, detector):
     strict = Detector(detector._population, near_native=0.0)
     loose = Detector(detector._population, near_native=1.0)
     rows = train.head(20).assign(city="Atlantis", income=train["income"].head(20) + 60)
-    assert (strict.tolerance.source, strict.tolerance.n) == ("given", 0)
+    assert strict.tolerance.n == 0
     assert set(strict.find(rows)) == {"synthetic"}
     assert set(loose.find(rows)) == {"near-native"}
 
@@ -196,71 +195,21 @@ def test_nothing_shows_a_value_and_the_tolerance_follows_from_the_seed(train, de
     assert one == other
 
 
-def knots(seed, n=250):
-    """Return a table of many ties, duplicates and gaps, and rows to look for: known, mixed, and
-    beyond the table.
-    """
-    rng = np.random.default_rng(seed)
-    rows = pd.DataFrame(
-        {
-            "age": rng.integers(20, 26, n),
-            "city": rng.choice(["a", "b", "c", None], n),
-            "pay": np.where(rng.random(n) < 0.2, np.nan, rng.integers(0, 5, n) / 4),
-            "rate": rng.normal(0, 1, n).round(rng.integers(0, 4)),
-            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 4, n), unit="D"),
-            "one": 1.5,
-        }
-    )
-    mixed = pd.DataFrame(
-        {name: rows[name].sample(60, random_state=seed + j).array for j, name in enumerate(rows)}
-    )
-    beyond = mixed.head(20).assign(
-        age=rng.choice([5, 90, 10**9], 20), city="z", one=rng.choice([1.5, np.nan, 7], 20)
-    )
-    gaps = mixed.head(9).astype(object).where(rng.random((9, 6)) < 0.4, None)
-    return rows, pd.concat(
-        [rows.sample(20, random_state=seed), mixed, beyond, gaps], ignore_index=True
-    )
+@pytest.mark.parametrize("name", ["age", "city", "since"])
+@pytest.mark.parametrize("cell", [[1], {}, 10**400, (1, 2)])
+def test_a_cell_that_cannot_be_read_equals_none(train, detector, name, cell):
+    rows = train.head(2).astype(object)
+    rows[name] = pd.Series([cell, rows[name].iloc[1]], dtype=object)
+    assert detector.examine(rows).native.tolist() == [False, True]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_an_index_of_many_rows_changes_no_bit_of_what_is_found(seed, monkeypatch):
-    rows, asked = knots(seed)
-    population = Population.from_frame(
-        rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"])
+def test_a_whole_number_is_found_through_noise():
+    frame = pd.DataFrame({"a": [-1, 0, 1, 40], "b": ["x"] * 4})
+    detector = Detector(
+        Population.from_frame(frame, Schema.from_frame(frame, quasi_identifiers=["a"]))
     )
-    plain = Detector(population)
-    examined, tolerance = plain.examine(asked), plain.tolerance
-    monkeypatch.setattr(neighbors, "_COMPARED", 0)
-    indexed = Detector(population)
-    found = indexed.examine(asked)
-    for name in ("native", "native_qi", "near", "distance", "ratio"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(examined, name))
-    assert indexed.tolerance == tolerance
-    one_by_one = [indexed.find(asked.iloc[[i]]) for i in range(0, len(asked), 7)]
-    assert one_by_one == [plain.find(asked.iloc[[i]]) for i in range(0, len(asked), 7)]
-
-
-def test_an_index_finds_the_distance_to_the_nearest_row(monkeypatch):
-    monkeypatch.setattr(neighbors, "_COMPARED", 0)
-    rows, asked = knots(7)
-    found = Detector(
-        Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age"]))
-    ).examine(asked)
-    for i, query in asked[["age", "city", "pay", "rate", "since", "one"]].astype(object).iterrows():
-        total = pd.Series(0.0, index=rows.index)
-        for name, value in query.items():
-            if pd.isna(value):
-                total += rows[name].notna()
-            elif name == "city":
-                total += rows[name] != value
-            elif width := rows[name].max() - rows[name].min():
-                total += abs((rows[name] - value) / width).where(rows[name].notna(), 1)
-            else:
-                total += rows[name].isna()
-        assert found.distance[i] == pytest.approx(
-            0 if found.native[i] else total.min() / 6, abs=1e-9
-        )
+    noisy = frame.assign(a=frame["a"] * (1 - 1e-7))
+    assert set(detector.find(noisy)) == {"native"}
 
 
 @pytest.fixture(scope="module")
@@ -288,8 +237,6 @@ def test_real_tables(split, name, distance, ratio):
     tolerance = detector.tolerance
     assert tolerance.distance == pytest.approx(distance, rel=0.3)
     assert tolerance.ratio == pytest.approx(ratio, rel=0.3)
-    held_out = Detector(population, holdout=test.tail(200)).tolerance
-    assert held_out.distance == pytest.approx(tolerance.distance, rel=0.3)
     assert detector.examine(train.sample(100, random_state=1)).native.all()
     honest = detector.examine(test.head(200))
     assert (honest.near & ~honest.native).mean() <= 0.3

@@ -5,9 +5,6 @@ regions.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,10 +12,8 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
     Explanations,
-    Interval,
     KAnonymizer,
     Population,
     PrivacyPolicy,
@@ -30,7 +25,6 @@ from cfk_plugin.errors import (
     LookupGuaranteeWarning,
     PolicyError,
 )
-from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.protection import ExactProtector
 
 QUASI = ["mean radius", "mean texture", "mean smoothness"]
@@ -47,9 +41,7 @@ def table() -> pd.DataFrame:
 TRAIN = table()
 SCHEMA = Schema.from_frame(TRAIN, quasi_identifiers=QUASI)
 POPULATION = Population.from_frame(TRAIN, SCHEMA)
-POLICIES = {
-    "catalogue": PrivacyPolicy(k=K, guarantee="catalogue"),
-}
+POLICY = PrivacyPolicy(k=K)
 
 
 def risk(rows: pd.DataFrame) -> np.ndarray:
@@ -59,7 +51,7 @@ def risk(rows: pd.DataFrame) -> np.ndarray:
 
 
 LABELS = risk(TRAIN)
-LOW = TRAIN[LABELS == "low"]
+HIGH = TRAIN[LABELS == "high"]
 
 
 def fitted(
@@ -68,30 +60,10 @@ def fitted(
     return KAnonymizer(policy=policy, **options).fit(POPULATION, model=model, desired=desired)
 
 
-@cache
-def shared(name: str) -> KAnonymizer:
-    return fitted(POLICIES[name])
-
-
 def inside(region: Region) -> np.ndarray:
-    """Say of every row whether it is inside a region; pandas alone."""
-    return np.all(
-        [TRAIN[name].between(part.low, part.high) for name, part in region.items()], axis=0
-    )  # type: ignore[union-attr]
-
-
-def recount(result: Explanations, anonymizer: KAnonymizer, could_be: np.ndarray | bool) -> None:
-    """Rerun the protection for everybody: at least k people who count come out with each released
-    region.
-    """
-    everybody = anonymizer.regions_of(TRAIN)
-    assert result.released
-    for entry in result.generalized:
-        mapped = np.array([region == entry.region for region in everybody]) & could_be
-        assert mapped.sum() == entry.recount.k_effective >= K
-        assert (inside(entry.region) | ~mapped).all()
-        assert entry.certificate.k == inside(entry.region).sum()
-        assert entry.certificate.pureness > 0
+    """Return which rows are inside a region, by pandas only."""
+    within = [TRAIN[name].between(part.low, part.high) for name, part in region.items()]  # type: ignore[union-attr]
+    return np.all(within, axis=0)
 
 
 # --- defaults, refusals, warnings -----------------------------------------------------------------
@@ -99,27 +71,21 @@ def recount(result: Explanations, anonymizer: KAnonymizer, could_be: np.ndarray 
 
 def test_the_default_guarantee_is_the_catalogue_and_needs_no_method() -> None:
     assert PrivacyPolicy().guarantee == "catalogue"
-    assert not PrivacyPolicy(guarantee="lookup").counts_eligible
-    assert PrivacyPolicy().counts_eligible
-    result = fitted(PrivacyPolicy()).transform(LOW.head(10))
-    certificates = [entry.certificate for entry in result.generalized]
-    assert {(c.method, c.guarantee, c.optimal) for c in certificates} == {
-        ("catalogue", "catalogue", False)
-    }
-    assert len(certificates) == 10
-    assert min(entry.recount.k_effective or 0 for entry in result.generalized) >= 10
-    assert min(entry.recount.k_worst for entry in result.generalized) >= 10
+    result = fitted(PrivacyPolicy()).explain(HIGH.head(10))
+    assert len(result.generalized) == 10
+    for entry in result.generalized:
+        certificate = entry.certificate
+        assert (certificate.method, certificate.guarantee) == ("catalogue", "catalogue")
+        assert not certificate.optimal
+        assert entry.recount.k_worst >= 10
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_a_method_of_ones_own_conflicts_with_a_fixed_partition(policy: PrivacyPolicy) -> None:
-    for method in ("exact", "nonsense", ExactProtector(), None):
-        with pytest.raises(PolicyError, match=r'needs method="auto".*needs guarantee="lookup"'):
-            fitted(policy, method=method)
-        with pytest.raises(PolicyError, match=f'guarantee="{policy.guarantee}"'):
-            protect(
-                lambda rows: rows, model=risk, population=POPULATION, policy=policy, method=method
-            )  # type: ignore[arg-type]
+@pytest.mark.parametrize("method", ["exact", "nonsense", ExactProtector(), None])
+def test_a_catalogue_takes_no_protector(method: Any) -> None:
+    with pytest.raises(PolicyError, match=r'needs method="auto".*needs guarantee="lookup"'):
+        fitted(POLICY, method=method)
+    with pytest.raises(PolicyError, match='guarantee="catalogue"'):
+        protect(None, model=risk, population=POPULATION, policy=POLICY, method=method)
 
 
 def test_only_a_lookup_guarantee_warns_of_what_it_does_not_hold_against() -> None:
@@ -136,59 +102,39 @@ def test_only_a_lookup_guarantee_warns_of_what_it_does_not_hold_against() -> Non
         )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for policy in POLICIES.values():
-            fitted(policy)
+        fitted(POLICY)
 
 
 # --- who is left ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_k_people_who_count_are_left_wherever_the_counterfactual_is(name: str) -> None:
-    """Natives, near natives and strangers get a region of the partition; steering them makes no new
-    one.
-    """
-    anonymizer, rng, raw = (
-        shared(name),
-        np.random.default_rng(2),
-        LOW.head(40).reset_index(drop=True),
-    )
-    for shift in (0.0, 0.01, 3.0, 500.0):  # the outcome depends on neither
-        moved = raw.assign(
-            **{"mean texture": raw["mean texture"] + shift * rng.random(len(raw))},
-            **{"mean smoothness": raw["mean smoothness"] + 0.001 * shift * rng.random(len(raw))},
-        )
-        result = anonymizer.transform(moved)
-        assert set(result.findings) <= ({"native"} if shift == 0 else {"near-native", "synthetic"})
-        assert {entry.region for entry in result.generalized} <= set(
-            anonymizer.guarantee_.partition.regions
-        )  # type: ignore[union-attr]
-        recount(result, anonymizer, LABELS == "low")
-        assert len(result.released) == len(raw)
+def test_k_people_with_the_outcome_are_left_with_and_without_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for key in ("", "a secret"):
+        monkeypatch.setenv("CFK_KEY", key)
+        population = Population.from_frame(TRAIN, SCHEMA)
+        anonymizer = KAnonymizer(policy=POLICY).fit(population, model=risk, desired="low")
+        result = anonymizer.explain(HIGH.head(30))
+        assert len(result.generalized) == 30
+        for entry in result.generalized:
+            is_inside = inside(entry.region)
+            assert entry.certificate.k == is_inside.sum()
+            assert entry.recount.k_desired == (is_inside & (LABELS == "low")).sum()
+            assert min(entry.recount.k_desired, entry.recount.k_effective) >= K
 
 
-def test_people_who_count_for_a_catalogue_have_the_outcome_of_the_answer() -> None:
-    private = protect(
-        NearestUnlikeNeighbour(TRAIN, risk),
-        model=risk,
-        population=POPULATION,
-        policy=POLICIES["catalogue"],
-    )
-    queries = pd.concat([TRAIN[label == LABELS].head(8) for label in ("low", "mid", "high")])
-    result, own, everybody = (
-        private.explain(queries),
-        risk(queries),
-        fitted(POLICIES["catalogue"], desired="opposite").regions_of(TRAIN),
-    )
-    assert len(result.released) > 18
+def test_people_who_count_have_the_outcome_of_the_answer() -> None:
+    private = protect(model=risk, population=POPULATION, policy=POLICY)
+    queries = pd.concat([TRAIN[label == LABELS].head(8) for label in set(LABELS)])
+    result = private.explain(queries)
+    labels = risk(queries)
+    assert len(result.generalized) == 24
     for entry in result.generalized:
-        mapped, others = (
-            np.array([region == entry.region for region in everybody]),
-            own[entry.query] != LABELS,
-        )
-        assert max((mapped & others & (label == LABELS)).sum() for label in set(LABELS)) >= K
-        assert (entry.recount.k_effective or 0) >= K
-        assert entry.recount.k_desired == (inside(entry.region) & others).sum()
+        point = pd.DataFrame([{**entry.advised, **entry.released}])[FEATURES]
+        label = risk(point)[0]
+        assert label != labels[entry.query]
+        assert entry.recount.k_desired == (inside(entry.region) & (label == LABELS)).sum() >= K
 
 
 def test_a_catalogue_does_not_explain_an_outcome_that_fewer_than_k_people_have() -> None:
@@ -197,72 +143,11 @@ def test_a_catalogue_does_not_explain_an_outcome_that_fewer_than_k_people_have()
     def rare(rows: pd.DataFrame) -> np.ndarray:
         return (rows["worst area"] >= cut).to_numpy()
 
-    few = TRAIN[rare(TRAIN)]
+    common = TRAIN[~rare(TRAIN)].head(5)
     with pytest.raises(PolicyError, match="desired outcome form no group with k = 8, so"):
-        fitted(POLICIES["catalogue"], rare, True)
-    result = fitted(POLICIES["catalogue"], rare, "opposite").transform(few)
-    assert [entry.reason for entry in result.withheld] == ["infeasible"] * len(few)
-
-
-def test_k_people_are_left_with_and_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for key in ("", "a secret"):
-        monkeypatch.setenv("CFK_KEY", key)
-        anonymizer = KAnonymizer(policy=POLICIES["catalogue"])
-        anonymizer.fit(Population.from_frame(TRAIN, SCHEMA), model=risk, desired="low")
-        recount(anonymizer.transform(LOW.head(30)), anonymizer, LABELS == "low")
-
-
-# --- a protector in the place of the partition's --------------------------------------------------
-
-
-class Answering:
-    """A protector that answers with what a function returns."""
-
-    name = "answering"
-
-    def __init__(self, answer: Callable[[ProtectionRequest], Any]) -> None:
-        self.protect = answer
-
-
-def fitted_with(policy: PrivacyPolicy, protector: Any) -> KAnonymizer:
-    """Return a fitted anonymizer whose pipeline asks this protector."""
-    anonymizer = fitted(policy)
-    anonymizer.pipeline_ = replace(anonymizer.pipeline_, protector=protector)
-    return anonymizer
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_only_the_partitions_own_region_of_a_group_is_released(
-    name: str,
-) -> None:
-    regions, raw = shared(name).guarantee_.partition.regions, LOW.head(5)  # type: ignore[union-attr]
-    plain = shared(name).transform(raw)
-    first = plain.generalized[0].region
-    span = first["mean texture"]
-    assert isinstance(span, Interval)
-    whole = Region(
-        {each: Interval(float(TRAIN[each].min()), float(TRAIN[each].max())) for each in QUASI}
-    )
-    foreign = [
-        Region({**first.parts, "mean texture": Interval(span.low, span.high + by)})
-        for by in (0.1, -0.1)
-    ]
-    assert not {whole, *foreign} & set(regions)
-    own = shared(name).regions_of(raw)
-    for lie in (whole, *foreign, next(region for region in regions if region not in own)):
-
-        def lies(request: ProtectionRequest, lie: Region = lie) -> list[Proposal]:
-            assert request.groups is not None
-            request.groups[:] = regions.index(lie) if lie in regions else 0  # its own copy
-            return [Proposal(lie)] * len(request)
-
-        result = fitted_with(POLICIES[name], Answering(lies)).transform(raw)
-        assert [entry.reason for entry in result.withheld] == ["verification_failed"] * len(raw)
-    honest = Answering(shared(name).pipeline_.protector.protect)
-    result = fitted_with(POLICIES[name], honest).transform(raw)
-    assert [entry.region for entry in result.generalized] == [
-        entry.region for entry in plain.generalized
-    ]
+        fitted(POLICY, rare, True)
+    result = fitted(POLICY, rare, "opposite").explain(common)
+    assert [entry.reason for entry in result.withheld] == ["infeasible"] * len(common)
 
 
 # --- diverse regions, at ages of which ten years share a diagnosis --------------------------------

@@ -138,9 +138,8 @@ def test_a_fit_for_an_audit_does_not_warn() -> None:
 
 
 def test_a_server_writes_one_line_to_its_log(caplog: pytest.LogCaptureFixture) -> None:
-    policy = PrivacyPolicy(k=5)
-    explainer = protect(None, model=grants, population=population(), policy=policy, desired=True)
-    handler = RequestHandler(population(), explainer, most=50)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population(), grants, True)
+    handler = RequestHandler(anonymizer, most=50)
     with caplog.at_level(logging.WARNING, "cfk_plugin"):
         assert warned(lambda: [handler.answer(REFUSED), handler.answer(REFUSED)]) == []
     lines = [record.getMessage() for record in caplog.records]

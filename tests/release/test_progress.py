@@ -34,7 +34,7 @@ def accepts(rows):
 population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"]))
 anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, accepts, desired=True)
 anonymizer.explain(table.head(3))
-anonymizer.transform(table.tail(3))
+anonymizer.transform(table.tail(3), table.head(3))
 """
 
 
@@ -82,7 +82,6 @@ def test_fitting_and_answering_name_their_stages() -> None:
     text = seen(FITS)
     for stage in (
         "asking the model about the training rows",
-        "dividing people into groups",
         "finding answers for the catalogue",
         "answering queries",
         "protecting counterfactuals",

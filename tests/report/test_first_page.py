@@ -53,11 +53,6 @@ def share(found: Amount) -> str:
     return f"{np.format_float_positional(percent, 3, fractional=False, trim='-')} %"
 
 
-def number(found: Amount) -> str:
-    assert found.value is not None
-    return np.format_float_positional(found.value, 3, fractional=False, trim="-")
-
-
 def rest(report: PrivacyReport) -> str:
     """Return the sentences below the tiles."""
     (paragraph,) = of_class(header(report), "rest")

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -126,20 +125,6 @@ def test_axes_have_names_and_units(explanations: Explanations, ax: Axes) -> None
     assert texts(ax)[-1] == " policy: k = 7"
 
 
-def test_a_figure_is_made_in_grey(explanations: Explanations, costs: pd.DataFrame) -> None:
-    import matplotlib.pyplot as plt
-
-    plt.switch_backend("agg")
-    displays = [RiskDisplay.from_explanations(explanations), FrontierDisplay(costs, k=7).plot()]
-    for display in displays:
-        display.figure_.canvas.draw()
-        plt.close(display.figure_)
-        colors = [bar.get_facecolor() for bar in display.ax_.patches]
-        colors += [line.get_color() for line in display.ax_.lines]
-        assert colors
-        assert all(len(set(mpl.colors.to_rgb(color))) == 1 for color in colors)
-
-
 def test_nothing_released_says_so(
     explanations: Explanations, population: Population, ax: Axes
 ) -> None:
@@ -149,18 +134,6 @@ def test_nothing_released_says_so(
     assert texts(RiskDisplay([]).plot(ax=Figure().add_subplot()).ax_) == ["nothing was released"]
     assert risk_by_group_size(nothing).empty
     assert ncp_table(nothing, population)["ncp_mean"].isna().all()
-
-
-def test_a_display_draws_the_same_again(explanations: Explanations, ax: Axes) -> None:
-    risk = RiskDisplay.from_explanations(explanations, ax=ax)
-    assert risk.ax_ is ax
-    assert risk.figure_ is ax.figure
-    bars = [bar.get_height() for bar in ax.patches]
-    again = Figure().add_subplot()
-    assert risk.plot(ax=again) is risk
-    assert risk.ax_ is again
-    assert risk.figure_ is again.figure
-    assert [bar.get_height() for bar in again.patches] == bars
 
 
 def test_a_region_without_people_is_refused() -> None:

@@ -240,11 +240,11 @@ class Prototypes(mlflow.pyfunc.PythonModel):
     """A server of prototypes: the same records, without k."""
 
     def predict(self, context, model_input, params=None):
-        names, domains = list(QUERIES), population().domains
+        names = list(QUERIES)
         row = {"age": 33, "town": "Ghent", "pay": 1_000_500, "illness": "x"}
         entries = [prototype(i) for i in range(len(model_input))]
         told = [type(entry)(entry.query, row, entry.certificate) for entry in entries]
-        return [record_of(entry, None, names, domains) for entry in told]
+        return [record_of(entry, None, names) for entry in told]
 
 
 def test_a_model_that_answers_with_prototypes_is_counted(store: str) -> None:

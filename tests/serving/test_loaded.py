@@ -64,7 +64,8 @@ def test_answers_of_a_served_catalogue_have_the_margin(tmp_path: Path) -> None:
         served = mlflow.pyfunc.load_model(logged.model_uri)
     queries = TABLE[~model.predict(TABLE)].head(20).reset_index(drop=True)
     here = KAnonymizer(policy=policy).fit(POPULATION, model, True)
-    assert here.pipeline_.rows.requirement.margin > 0
+    assert here.catalogue_ is not None
+    assert here.catalogue_.parts[0].catalogue.model.margin > 0
     expected = [entry.to_dict()["released"]["pay"] for entry in here.explain(queries)]
     answers = pd.DataFrame(served.predict(queries))
     found = [

@@ -24,8 +24,8 @@ def population() -> Population:
     return Population.from_frame(rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"]))
 
 
-def records_of(result: Any, population: Population) -> list[dict[str, Any]]:
-    return [record_of(entry, None, COLUMNS, population.domains) for entry in result]
+def records_of(result: Any) -> list[dict[str, Any]]:
+    return [record_of(entry, None, COLUMNS) for entry in result]
 
 
 def test_prototypes_are_counted_with_their_budget(population: Population) -> None:
@@ -45,8 +45,8 @@ def test_prototypes_are_counted_with_their_budget(population: Population) -> Non
     assert "epsilon" not in Measured.of_explanations(unproven(), population).numbers
 
 
-def test_records_of_prototypes_are_counted(population: Population) -> None:
-    measured = Measured.of_records(records_of(prototypes(), population), {})
+def test_records_of_prototypes_are_counted() -> None:
+    measured = Measured.of_records(records_of(prototypes()), {})
     counts = {"asked": 3, "released": 2, "withheld": 1, "withheld_rate": pytest.approx(1 / 3)}
     assert measured.numbers == counts
     plotted = ("asked", "released", "withheld_rate")
@@ -55,18 +55,16 @@ def test_records_of_prototypes_are_counted(population: Population) -> None:
     assert len(json.loads(measured.text)) == 3
 
 
-def test_records_of_people_who_need_no_answer_are_not_in_the_share(population: Population) -> None:
+def test_records_of_people_who_need_no_answer_are_not_in_the_share() -> None:
     result = prototypes(prototype(0), Withheld(1, "none_found"), Withheld(2, "already_desired"))
-    measured = Measured.of_records(records_of(result, population), {})
+    measured = Measured.of_records(records_of(result), {})
     assert (measured.numbers["asked"], measured.numbers["withheld"]) == (3, 2)
     assert measured.numbers["withheld_rate"] == 1 / 2
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_a_model_with_a_k_must_say_it_of_every_record(
-    as_table: bool, population: Population
-) -> None:
-    records: Any = records_of(explanations(), population) + records_of(prototypes(), population)
+def test_a_model_with_a_k_must_say_it_of_every_record(as_table: bool) -> None:
+    records: Any = records_of(explanations()) + records_of(prototypes())
     answer = pd.DataFrame(records) if as_table else records
     with pytest.raises(InputError, match="released a record without"):
         Measured.of_records(answer, {"cfk.k": "5"})

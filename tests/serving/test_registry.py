@@ -177,15 +177,13 @@ def test_without_a_registry_the_logged_model_has_the_card_and_where_all_is_decla
     assert len(mlflow.pyfunc.load_model(info.model_uri).predict(made)) == 1
 
 
-@pytest.mark.parametrize("guarantee", ["lookup", "catalogue"])
-def test_every_card_is_plain_and_promises_nothing(guarantee: Any) -> None:
-    policy = PrivacyPolicy(k=12, guarantee=guarantee, min_pureness=0.9, max_ncp=0.5)
+def test_a_card_is_plain_and_promises_nothing() -> None:
+    policy = PrivacyPolicy(k=12, min_pureness=0.9, max_ncp=0.5)
     text = Card(population(), policy, "opposite", 1_000).text(NAME, f"models:/{NAME}/1")
     assert not PROMISES.search(text)
     assert "at least 0.9" in text
     assert "at most 0.5" in text
     assert "can be intersected" in text
-    assert ("at times one" in text) == (guarantee != "catalogue")
 
 
 def test_a_card_fits_into_a_registry_whatever_the_table() -> None:
@@ -196,7 +194,7 @@ def test_a_card_fits_into_a_registry_whatever_the_table() -> None:
     schema = Schema.from_frame(
         rows, quasi_identifiers=list(rows)[:150], sensitive=list(rows)[150:160]
     )
-    policy = PrivacyPolicy(k=2, min_pureness=0.9, max_ncp=0.5, l=2, t=0.3, guarantee="lookup")
+    policy = PrivacyPolicy(k=2, min_pureness=0.9, max_ncp=0.5, l=2, t=0.3)
     card = Card(Population.from_frame(rows, schema), policy, "an outcome", 1_000)
     text = card.text("n" * 200, f"models:/{'n' * 200}/1")
     assert len(text) <= LONGEST

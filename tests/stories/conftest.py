@@ -120,18 +120,6 @@ def people_inside(applicants: pd.DataFrame) -> Callable[[Any], pd.DataFrame]:
     return select
 
 
-def _advised(value: Any, part: Any) -> Any:
-    """Return the value that a person has after the least change that an answer asks for."""
-    if value in part:
-        return value
-    if not isinstance(part, Interval):
-        return min(part)
-    if part.levels is None:
-        return min(max(value, part.low), part.high)
-    is_below = LEVELS.index(value) < LEVELS.index(part.low)
-    return part.low if is_below else part.high
-
-
 @pytest.fixture(scope="session")
 def after_advice() -> Callable[[pd.DataFrame, Explanations], pd.DataFrame]:
     """Return a function from people and their answers to the people who followed the answers."""
@@ -139,10 +127,7 @@ def after_advice() -> Callable[[pd.DataFrame, Explanations], pd.DataFrame]:
     def follow(people: pd.DataFrame, explanations: Explanations) -> pd.DataFrame:
         rows = []
         for answer in explanations.released:
-            person = people.iloc[answer.query]
-            rows.append(
-                {name: _advised(person[name], part) for name, part in answer.parts().items()}
-            )
+            rows.append({**answer.advised, **answer.released})
         return pd.DataFrame(rows)[list(people.columns)]
 
     return follow

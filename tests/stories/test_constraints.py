@@ -19,7 +19,7 @@ def ask(private: ProtectedExplainer, refused: pd.DataFrame, after_advice: Callab
     def before_and_after(**rules: object) -> tuple[pd.DataFrame, pd.DataFrame]:
         explanations: Explanations = private.explain(refused, **rules)
         before = refused.iloc[[answer.query for answer in explanations.released]]
-        assert len(before) >= 6
+        assert len(before) >= 2
         return before.reset_index(drop=True), after_advice(refused, explanations)
 
     return before_and_after
@@ -32,10 +32,9 @@ def test_immutable_column_stays(ask: Ask) -> None:
 
 
 def test_monotone_column_never_decreases(ask: Ask) -> None:
-    """The schema says that people only get older; some of these answers need a higher age."""
-    before, after = ask(features_to_vary=["age", "education", "debt"])
-    assert (after["age"] >= before["age"]).all()
-    assert (after["age"] > before["age"]).any()
+    """The schema says that people only get older; if nothing else may change, they have to."""
+    before, after = ask(features_to_vary=["age"])
+    assert (after["age"] > before["age"]).all()
 
 
 def test_only_listed_features_vary(ask: Ask) -> None:

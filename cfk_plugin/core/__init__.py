@@ -1,1 +1,0 @@
-"""Groups of people, shared private values, and answers, in plain NumPy."""

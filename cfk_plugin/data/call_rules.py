@@ -1,0 +1,168 @@
+"""What a call permits to change, read from the arguments of `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, floor, inf, isfinite
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.data.codes import Codes, Column, Floats
+from cfk_plugin.data.constraints import Change, Limits, Permitted
+from cfk_plugin.data.tables import whole_number
+from cfk_plugin.errors import HostOnly, InputError, did_you_mean, quiet
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CallRules(HostOnly):
+    """What one call permits, in addition to the schema.
+
+    Attributes
+    ----------
+    fixed : frozenset of str
+        Features that must stay as they are.
+    permitted : mapping of feature to pair of codes, or to mask of its values
+    max_changes : int, optional
+        Most features that may change.
+    is_listed : bool
+        Whether the call lists the features that may change.
+    """
+
+    fixed: frozenset[str] = frozenset()
+    permitted: Mapping[str, Permitted] = field(default_factory=dict)
+    max_changes: int | None = None
+    is_listed: bool = False
+
+    @classmethod
+    def read(
+        cls,
+        codes: Codes,
+        features_to_vary: Any = "all",
+        permitted_range: Any = None,
+        max_changes: int | None = None,
+    ) -> CallRules:
+        """Read the arguments of `KAnonymizer.explain` with these names.
+
+        Raises
+        ------
+        InputError
+            If one does not name features, is empty, or contradicts the schema.
+        """
+        free = _features_to_vary(features_to_vary, codes.names)
+        ranges = _mapping(permitted_range)
+        _check_are_features("features_to_vary", free, codes.names)
+        _check_are_features("permitted_range", ranges, codes.names)
+        column_of = dict(zip(codes.names, codes.columns, strict=True))
+        permitted = {str(name): _permitted(column_of[name], ranges[name]) for name in ranges}
+        fixed = frozenset(codes.names) - frozenset(free)
+        is_listed = features_to_vary is not None and not isinstance(features_to_vary, str)
+        return cls(fixed, permitted, max_changes, is_listed)
+
+    def decided(self, codes: Codes) -> frozenset[str]:
+        """Return the features for which the schema or the call says how they may change."""
+        if self.is_listed:
+            return frozenset(codes.names)
+        restricted = [column.name for column in codes.columns if column.attribute.change != "any"]
+        return frozenset(restricted) | self.permitted.keys()
+
+    def restricts(self, codes: Codes) -> bool:
+        """Return whether the schema or the call restricts any change."""
+        has_never_advised = any(column.attribute.never_advised for column in codes.columns)
+        return bool(
+            self.decided(codes) or self.fixed or has_never_advised or self.max_changes is not None
+        )
+
+    def limits(self, codes: Codes, queries: Floats) -> Limits:
+        """Return the values that answers to some queries, shape (n, n_features), may have."""
+        change: dict[str, Change] = dict.fromkeys(self.fixed, "never")
+        return Limits.of(codes, queries, change, self.permitted, max_changes=self.max_changes)
+
+
+def most_changes(max_changes: Any) -> int | None:
+    """Return how many changes a call permits, None for any number; raise for anything else."""
+    if max_changes is None:
+        return None
+    return whole_number("max_changes", max_changes)
+
+
+def _features_to_vary(setting: Any, features: Sequence[str]) -> Sequence[str]:
+    """Return the features that a call lists, which may be unknown; all if it does not list any."""
+    if setting is None:
+        return features
+    if isinstance(setting, str):
+        if setting == "all":
+            return features
+        raise InputError('features_to_vary must be "all" or a list of features, not one string')
+    names = list(setting) if isinstance(setting, Iterable) else []
+    if not names:
+        raise InputError(
+            'features_to_vary must be "all" or a list of at least one feature: nothing could change'
+        )
+    return names
+
+
+def _mapping(permitted_range: Any) -> dict[Any, Any]:
+    if permitted_range is None:
+        return {}
+    if not isinstance(permitted_range, Mapping):
+        raise InputError(
+            "permitted_range must be a mapping of feature to range, got"
+            f" {type(permitted_range).__name__}"
+        )
+    return dict(permitted_range)
+
+
+def _check_are_features(parameter: str, names: Iterable[str], features: Sequence[str]) -> None:
+    unknown = [str(name) for name in names if name not in features]
+    if unknown:
+        raise InputError(
+            f"{parameter}: {', '.join(unknown)} is no feature; features are {', '.join(features)}"
+            f"{did_you_mean(unknown, features)}"
+        )
+
+
+def _permitted(column: Column, setting: Any) -> Permitted:
+    """Return what a call permits for one column."""
+    parameter = f"permitted_range of {column.name!r}"
+    if isinstance(setting, (str, Mapping)) or not isinstance(setting, Iterable):
+        form = "[low, high]" if column.is_numeric else "a list of values"
+        raise InputError(f"{parameter} must be {form}")
+    values = list(setting)
+    if column.is_numeric:
+        return _permitted_range(column, values, parameter)
+    return _permitted_values(column, values, parameter)
+
+
+def _permitted_values(column: Column, values: list[Any], parameter: str) -> Permitted:
+    """Return a mask of a column's values, shape (n_values,)."""
+    with quiet(f"{parameter} cannot be read", InputError):
+        codes = column.encode(pd.Series(values, dtype=object))
+    n_unknown = int(np.isnan(codes).sum())
+    if not len(codes) or n_unknown:
+        problem = "no value"
+        if len(codes):
+            problem = f"{n_unknown} values that the population does not have"
+        raise InputError(f"{parameter} has {problem}; name at least one, and only known ones")
+    return np.isin(np.arange(len(column.values)), codes)
+
+
+def _permitted_range(column: Column, values: list[Any], parameter: str) -> tuple[float, float]:
+    """Return the lowest and the highest permitted number."""
+    with quiet(f"{parameter} must be two numbers or dates", InputError):
+        low, high = column.encode(pd.Series(values, dtype=object)).tolist()
+        if column.decimals == 0 and column.kind == "number":
+            low = float(ceil(low))
+            high = float(floor(high))
+    if not (isfinite(low) and isfinite(high)):
+        raise InputError(
+            f"{parameter} must be two finite numbers or dates, the lowest and the highest"
+        )
+    least, most = column.attribute.bounds or (-inf, inf)
+    if low > high:
+        raise InputError(f"{parameter} is empty: no value lies in it")
+    if low > most or high < least:
+        raise InputError(f"{parameter} is outside of its declared bounds")
+    return low, high

@@ -1,0 +1,572 @@
+"""Answers: the least change of each query that the catalogue can promise.
+
+The point is searched first: the least change for which the model gives the outcome with the margin,
+among what the catalogue offers. The changes of the nearest starts (`starts`) are taken back and
+shrink (`moves`). Then a region of the catalogue is chosen for whose people the model gives the
+outcome with the point's private values. If there is none, entries of the catalogue move as far as
+their region agrees. There is never a point without a region.
+
+The region is released as it was published. The point may lie outside of it in quasi-identifiers for
+which the query keeps its own value: "36 to 50, or your own 27".
+
+Everything is a function of the query, the catalogue and the model. It does not depend on the other
+queries that are answered in the same call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfk_plugin.data.codes import Floats, Ints, Mask, gaps
+from cfk_plugin.data.constraints import Limits
+from cfk_plugin.errors import HostOnly
+from cfk_plugin.protection.catalogue import Catalogue
+from cfk_plugin.protection.moves import (
+    ROWS_PER_CALL,
+    Distance,
+    least_together,
+    rank_in_run,
+    shrink,
+    take_back,
+)
+from cfk_plugin.protection.regions import LineParts, SetParts
+from cfk_plugin.protection.starts import PAIRS_AT_ONCE, Points, Starts, as_bytes
+
+_QUERIES_AT_ONCE = 256
+_STARTS = 16  # nearest true starts of a query, whose changes are taken back
+_MOST_STARTS = 64  # of a query with several answers
+_FIRST_ROWS = 96  # starts of a query that are asked about first
+_ENDS = 4  # nearest points of a query that shrink, for each answer
+_REGIONS = 24  # that are tried for an end
+_FIRST_REGIONS = 4  # of these, that are tried first
+_FEW_QUERIES = 4  # up to so many are answered with as few calls of the model as possible
+_PROBES = 6  # most doubtful combinations of a region, which are asked about first
+_MORE_PROBES = 64  # that are asked about next, if all are many
+_BOUND_TRIED = 64  # nearest true points of a query in a region
+_BOUND = 6  # of these, that move, for each answer
+_MOST_TRIES = 2  # to move a point, each time with more combinations
+_NEARNESS = 0.5  # weight of the distance, next to that of diversity
+_TIE = 1e-9
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answer(HostOnly):
+    """A point with the outcome, and a region whose people have it with the same private values.
+
+    Attributes
+    ----------
+    query : int
+    region : int
+        It contains the quasi-identifiers of the point that are not the query's own.
+    point : shape (n_features,)
+        It has the outcome with the margin.
+    distance : float
+        Between the query and the point.
+    """
+
+    query: int
+    region: int
+    point: Floats
+    distance: float
+
+
+def explain(
+    catalogue: Catalogue,
+    queries: Floats,
+    limits: Limits | None = None,
+    n_answers: int = 1,
+    starts: Floats | None = None,
+) -> list[list[Answer]]:
+    """Return up to so many answers to each query, from near to far.
+
+    Parameters
+    ----------
+    catalogue : Catalogue
+    queries : shape (n_queries, n_features), without NaN
+    limits : Limits, optional
+        Of these queries. By default, those that the schema declares.
+    n_answers : int
+    starts : shape (n_queries, n_features) or (n_starts, n_queries, n_features), optional
+        Counterfactuals of an explainer, from which the search starts as well. Their private values
+        become shared ones. A row with NaN stands for none.
+
+    Returns
+    -------
+    list of list of Answer
+        The answers to each query, none if there are none.
+    """
+    if limits is None:
+        limits = Limits.of(catalogue.codes, queries)
+    if starts is None:
+        starts = np.empty((0, *queries.shape))
+    if starts.ndim == 2:
+        starts = starts[None]
+    answers: list[list[Answer]] = []
+    if not len(catalogue.entries):
+        return [[] for _ in queries]
+    n_largest = max(len(catalogue.regions), len(catalogue.centres))
+    at_once = min(_QUERIES_AT_ONCE, max(PAIRS_AT_ONCE // n_largest, 1))
+    for first in range(0, len(queries), at_once):
+        some = np.arange(first, min(first + at_once, len(queries)))
+        search = _Search(catalogue, limits.take(some), n_answers, starts[:, some])
+        for of_query in search.answers():
+            answers.append([search.answer(of_query, i, first) for i in range(len(of_query))])
+    return answers
+
+
+def least_values(
+    catalogue: Catalogue,
+    answers: Sequence[Answer],
+    queries: Floats,
+    limits: Limits,
+    along: Floats | None = None,
+) -> Floats:
+    """Return how little the numbers and levels of answers need to change without the margin.
+
+    With all these values together, the model gives the outcome today. It is asked once.
+
+    Parameters
+    ----------
+    catalogue : Catalogue
+    answers : sequence of Answer; to any of the queries
+    queries, limits
+        As in `explain`.
+    along : shape (n_rows, n_features), optional
+        Rows about which the model is asked in the same call; it remembers the answers.
+
+    Returns
+    -------
+    array, shape (n_answers, n_features)
+        NaN if the value is that of the point. All are NaN if the catalogue has no margin.
+    """
+    if catalogue.model.margin == 0 or not len(answers):
+        return np.full((len(answers), queries.shape[1]), np.nan)
+    points = np.array([answer.point for answer in answers])
+    query = np.array([answer.query for answer in answers])
+
+    def keeps(rows: Floats, _: Ints) -> Mask:
+        more = rows if along is None else np.concatenate([rows, along])
+        return catalogue.model.has_outcome(more)[: len(rows)]
+
+    least = least_together(points, query, limits, keeps)
+    return np.where(least == points, np.nan, least)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Search(HostOnly):
+    """The search for answers to some queries.
+
+    Attributes
+    ----------
+    counterfactuals : shape (n_starts, n_queries, n_features); those of an explainer
+    """
+
+    catalogue: Catalogue
+    limits: Limits
+    n_answers: int
+    counterfactuals: Floats
+
+    @cached_property
+    def distance(self) -> Distance:
+        return Distance(self.limits, self.catalogue.spans, self.catalogue.settings.change_cost)
+
+    @cached_property
+    def starts(self) -> Starts:
+        return Starts(self.catalogue, self.limits, self.distance)
+
+    @property
+    def _quasi(self) -> Ints:
+        return self.catalogue.codes.quasi
+
+    @property
+    def _private(self) -> Ints:
+        return self.catalogue.codes.private
+
+    def answers(self) -> list[Points]:
+        """Return the points of each query's answers, near ones first."""
+        ends = self._ends()
+        points = self._with_region(ends)
+        for more in (self.starts.entries, self.starts.required_points):
+            n_points = np.bincount(points.query, minlength=len(self.limits))
+            lacking = np.flatnonzero(n_points < self.n_answers)
+            if len(lacking):
+                points = Points.joined([points, self._bound(more(lacking), points)])
+        return [self._chosen(points.take(points.query == q)) for q in range(len(self.limits))]
+
+    def answer(self, points: Points, i: int, first: int) -> Answer:
+        """Return a point as an answer; `first` is the number of the first query."""
+        point = points.take(np.array([i]))
+        distance = float(self._distances(point)[0])
+        return Answer(first + int(point.query[0]), int(point.region[0]), point.rows[0], distance)
+
+    def _chosen(self, points: Points) -> Points:
+        """Return the points of one query that are near and differ from each other."""
+        rows = points.rows
+        is_line = self.catalogue.codes.is_line
+        apart = gaps(rows[:, None], rows[None], self.catalogue.spans, is_line).sum(axis=2)
+        chosen = diverse(self._distances(points), apart, self.n_answers)
+        return points.take(np.array(chosen, dtype=np.int64))
+
+    def _distances(self, points: Points) -> Floats:
+        """Return the distance of each point from its query, rounded so that equal ones tie."""
+        return np.round(self.distance.of(points.rows, points.query), 9)
+
+    def _ask(self, *rows: Floats) -> None:
+        """Ask the model about rows that are needed soon, in one call; it remembers the labels."""
+        self.catalogue.model.leads(np.concatenate(rows))
+
+    def _sure(self, rows: Floats, _: Ints) -> Mask:
+        return self.catalogue.model.sure(rows)
+
+    # Points
+
+    def _ends(self) -> Points:
+        """Return the nearest points of each query that cannot come closer, near ones first."""
+        points = self._true_starts()
+        rows = take_back(points.rows, points.query, self.distance, self._sure)
+        points = self._nearest(points.moved(rows), vary=self.n_answers > 1)
+
+        def foresee(rows: Floats, trials: Floats) -> None:
+            ends = self._nearest(points.moved(rows))
+            pairs = self._pairs(ends).take(slice(_FIRST_REGIONS))
+            questions = self._questions(pairs)
+            self._ask(trials, questions.rows[: ROWS_PER_CALL - len(trials)])
+
+        helper = foresee if len(self.limits) <= _FEW_QUERIES else None
+        rows = shrink(
+            points.rows,
+            points.query,
+            self.distance,
+            self._sure,
+            foresee=helper,
+        )
+        ends = self._nearest(points.moved(rows))
+        return ends.take(self.limits.few_changes(ends.rows, ends.query))
+
+    def _true_starts(self) -> Points:
+        """Return the nearest starts of each query that have the outcome with the margin.
+
+        Starts of an explainer come first.
+        """
+        explained = self.starts.explained(self.counterfactuals)
+        points = Points.joined([explained, self.starts.everywhere()])
+        is_explained = np.arange(len(points)) < len(explained)
+        is_too_much = ~self.limits.few_changes(points.rows, points.query)
+        order = np.lexsort((self._distances(points), is_too_much, ~is_explained, points.query))
+        points = points.take(order).distinct()
+        n = min(_STARTS * self.n_answers, _MOST_STARTS)
+        rank = rank_in_run(points.query)
+        is_true = np.zeros(len(points), dtype=bool)
+        is_now = rank < (len(points) if len(points) <= ROWS_PER_CALL else _FIRST_ROWS)
+        self._ask(points.rows[is_now], self.limits.queries)  # whose labels the caller needs
+        while is_now.any():
+            is_true[is_now] = self._sure(points.rows[is_now], points.query[is_now])
+            n_true = np.bincount(points.query, is_true, len(self.limits))
+            is_now = (rank > rank[is_now].max()) & (n_true < n)[points.query]
+        points = points.take(is_true)
+        return points.take(rank_in_run(points.query) < n)
+
+    def _nearest(self, points: Points, *, vary: bool = False) -> Points:
+        """Return the nearest distinct points of each query, near ones first.
+
+        With `vary`, points that change other columns than nearer ones are preferred.
+        """
+        points = points.distinct()
+        distances = self._distances(points)
+        is_too_much = ~self.limits.few_changes(points.rows, points.query)
+        preference = np.zeros(len(points), dtype=np.int64)
+        if vary:
+            is_changed = points.rows != self.limits.queries[points.query]
+            keys = np.column_stack([points.query, is_changed])
+            preference = _rank_among_equal(keys, distances)
+        order = np.lexsort((distances, preference, is_too_much, points.query))
+        order = order[rank_in_run(points.query[order]) < _ENDS * self.n_answers]
+        return points.take(order[np.lexsort((distances[order], points.query[order]))])
+
+    # Regions of points
+
+    def _with_region(self, ends: Points) -> Points:
+        """Return ends with regions that agree: the nearest end of each query, or all of them."""
+        pairs = self._pairs(ends)
+        unit = pairs.query if self.n_answers == 1 else _number_of_run(pairs)
+        return pairs.take(self._first_agreed(pairs, unit))
+
+    def _pairs(self, ends: Points) -> Points:
+        """Return ends with the regions that may contain them, near and narrow ones first."""
+        regions = self.catalogue.regions
+        has_entry = np.isin(np.arange(len(regions)), self.catalogue.entries.region)
+        price = np.where(has_entry, regions.ncp, np.inf)[None].repeat(len(ends), axis=0)
+        for j, part in zip(self._quasi.tolist(), regions.parts, strict=True):
+            values = ends.rows[:, j]
+            is_outside = ~part.contains_by_region(values)
+            is_changed = values != self.limits.queries[ends.query, j]
+            weight = part.column.attribute.weight
+            price += np.where(is_outside, weight * _growth(part, values), 0.0)
+            price[is_outside & is_changed[:, None]] = np.inf
+        best = np.argsort(price, axis=1, kind="stable")[:, :_REGIONS]
+        end = np.repeat(np.arange(len(ends)), best.shape[1])
+        region = best.reshape(-1)
+        pairs = Points(ends.query[end], ends.rows[end], region)
+        return pairs.take(np.isfinite(price[end, region]))
+
+    def _first_agreed(self, pairs: Points, unit: Ints) -> Ints:
+        """Return the first pair of each unit whose region agrees, in order.
+
+        `unit` has the shape (n_pairs,); equal ones are next to each other.
+        """
+        is_open = np.ones(len(pairs), dtype=bool)
+        agreed = [np.empty(0, dtype=np.int64)]
+        n_next = _FIRST_REGIONS
+        while is_open.any():
+            candidates = np.flatnonzero(is_open)
+            candidates = candidates[rank_in_run(unit[candidates]) < n_next]
+            is_open[candidates] = False
+            if self._n_questions(pairs.take(candidates)) <= ROWS_PER_CALL:
+                self._ask(self._questions(pairs.take(candidates)).rows)
+            candidates = candidates[self._agree(pairs.take(candidates), _PROBES)]
+            while len(candidates):
+                is_first = rank_in_run(unit[candidates]) == 0
+                first = candidates[is_first]
+                agreed.append(first[self._agree(pairs.take(first))])
+                candidates = candidates[~is_first & ~np.isin(unit[candidates], unit[agreed[-1]])]
+            is_open &= ~np.isin(unit, unit[np.concatenate(agreed)])
+            n_next *= 2
+        return np.sort(np.concatenate(agreed))
+
+    def _agree(self, pairs: Points, n_combinations: int | None = None) -> Mask:
+        """Return whether people of regions have the outcome with the points' private values.
+
+        The model is asked about all combinations that a region requires, or the most doubtful ones.
+        It need not be asked about an entry.
+        """
+        agrees = self._is_entry(pairs)
+        others = np.flatnonzero(~agrees)
+        is_all = n_combinations is None
+        if is_all and self._n_questions(pairs.take(others)) > ROWS_PER_CALL:
+            others = others[self._agree(pairs.take(others), _MORE_PROBES)]
+        questions = self._questions(pairs.take(others), n_combinations)
+        is_outcome = self.catalogue.model.has_outcome(questions.rows)
+        n_rows = np.bincount(questions.query, minlength=len(others))
+        n_outcomes = np.bincount(questions.query, is_outcome, len(others))
+        agrees[others] = (n_rows > 0) & (n_outcomes == n_rows)
+        return agrees
+
+    def _is_entry(self, pairs: Points) -> Mask:
+        """Return which points have the private values of an entry of their region."""
+        keys = as_bytes(np.column_stack([pairs.region, pairs.rows[:, self._private]]))
+        return np.isin(keys, self._entry_keys)
+
+    @cached_property
+    def _entry_keys(self) -> NDArray[np.void]:
+        """The region and private values of every entry, as one value each."""
+        entries = self.catalogue.entries
+        return as_bytes(np.column_stack([entries.region, entries.values]))
+
+    def _n_questions(self, pairs: Points) -> int:
+        """Return at how many combinations regions must have the outcome, for all pairs together."""
+        required = self.catalogue.required(pairs.region)
+        return sum(len(required[region]) for region in pairs.region.tolist())
+
+    def _questions(self, pairs: Points, n_combinations: int | None = None) -> Points:
+        """Return what regions require of points: their private values at each combination.
+
+        The query of each row is the position of its pair. With `n_combinations`, these are the most
+        doubtful ones.
+        """
+        required = self.catalogue.required(pairs.region)
+        combinations = [required[region][:n_combinations] for region in pairs.region.tolist()]
+        return self._at(pairs, combinations)
+
+    def _at(self, points: Points, combinations: list[Floats]) -> Points:
+        """Return each point at each of its combinations of quasi-identifiers.
+
+        The query of each row is the position of its point.
+        """
+        point = np.repeat(np.arange(len(points)), [len(some) for some in combinations])
+        rows = points.rows[point]
+        rows[:, self._quasi] = np.concatenate([np.empty((0, len(self._quasi))), *combinations])
+        return Points.of(point, rows)
+
+    # Points that are bound to a region
+
+    def _bound(self, points: Points, others: Points) -> Points:
+        """Return the nearest points that move as far as their own region agrees.
+
+        With `others`, which are distinct, each query gets at most `n_answers` distinct points.
+
+        While points move, the model is asked about a few combinations of their region. If the
+        region does not agree with a point at the end, the combinations that are refused are added,
+        and the point moves again from its start. An entry may also stay as it is.
+        """
+        starts = self._bound_starts(points)
+        probes = self._first_combinations(starts)
+        ends = self._moved(starts, probes)
+        n_tries = np.zeros(len(starts), dtype=np.int64)
+        n_agreed = np.bincount(others.query, minlength=len(self.limits))
+        agreed = [np.empty(0, dtype=np.int64)]
+        is_open = self._are_new(ends, others)
+        while is_open.any():
+            nearest = self._nearest_open(ends, is_open, self.n_answers - n_agreed)
+            agrees = self._agree(ends.take(nearest))
+            agreed.append(nearest[agrees])
+            n_agreed += np.bincount(ends.query[agreed[-1]], minlength=len(n_agreed))
+            again = nearest[~agrees]
+            n_tries[again] += 1
+            stays = again[n_tries[again] > _MOST_TRIES]
+            ends.rows[stays] = starts.rows[stays]
+            is_open[stays] = self._is_entry(starts.take(stays))
+            is_open &= (n_agreed < self.n_answers)[ends.query]
+            again = again[is_open[again] & (n_tries[again] <= _MOST_TRIES)]
+            refused = self._most_refused(ends.take(again))
+            for point, combinations in zip(again.tolist(), refused, strict=True):
+                probes[point] = np.concatenate([probes[point], combinations])
+            moved = self._moved(starts.take(again), [probes[point] for point in again.tolist()])
+            ends.rows[again] = moved.rows
+            answers = Points.joined([others, ends.take(np.concatenate(agreed))])
+            is_open &= self._are_new(ends, answers)
+        return ends.take(np.concatenate(agreed))
+
+    def _are_new(self, points: Points, answers: Points) -> Mask:
+        """Return which points change few columns and are not among the answers."""
+        is_answer = np.isin(points.keys, answers.keys)
+        return ~is_answer & self.limits.few_changes(points.rows, points.query)
+
+    def _bound_starts(self, points: Points) -> Points:
+        """Return the nearest true points of each query for which a few people have the outcome.
+
+        The nearest entry is among them.
+        """
+        points = points.take(self._sure(points.rows, points.query))
+        is_too_much = ~self.limits.few_changes(points.rows, points.query)
+        points = points.take(np.lexsort((self._distances(points), is_too_much, points.query)))
+        is_near = rank_in_run(points.query) < _BOUND_TRIED * self.n_answers
+        points = points.take(is_near | self._is_entry(points))
+        points = points.take(self._agree(points, _PROBES))
+        entries = np.flatnonzero(self._is_entry(points))
+        is_chosen = rank_in_run(points.query) < _BOUND * self.n_answers
+        is_chosen[entries[rank_in_run(points.query[entries]) < self.n_answers]] = True
+        return points.take(is_chosen)
+
+    def _first_combinations(self, points: Points) -> list[Floats]:
+        """Return the most doubtful combinations of each point's region."""
+        required = self.catalogue.required(points.region)
+        return [required[region][:_PROBES] for region in points.region.tolist()]
+
+    def _nearest_open(self, points: Points, is_open: Mask, n: Ints) -> Ints:
+        """Return the nearest distinct open points; n of each query, shape (n_queries,)."""
+        positions = np.flatnonzero(is_open)
+        candidates = points.take(positions)
+        order = np.lexsort((self._distances(candidates), candidates.query))
+        order = order[candidates.take(order).first_of_equal()]
+        query = candidates.query[order]
+        return positions[order[rank_in_run(query) < n[query]]]
+
+    def _moved(self, points: Points, probes: list[Floats]) -> Points:
+        """Return points as near as some combinations of their region permit."""
+        if not len(points):
+            return points
+
+        def keeps(rows: Floats, place: Ints) -> Mask:
+            trials = Points(points.query[place], rows, points.region[place])
+            questions = self._at(trials, [probes[i] for i in place.tolist()])
+            is_kept = self._is_in_region(trials)
+            if len(rows) + len(questions) <= ROWS_PER_CALL:
+                self._ask(rows[is_kept], questions.rows[is_kept[questions.query]])
+            is_kept &= self._sure(rows, place)
+            questions = questions.take(is_kept[questions.query])
+            is_outcome = self.catalogue.model.has_outcome(questions.rows)
+            is_kept[questions.query[~is_outcome]] = False
+            return is_kept
+
+        n_rows = 1 + max(len(some) for some in probes)
+        rows = take_back(points.rows, points.query, self.distance, keeps, n_rows)
+        rows = shrink(rows, points.query, self.distance, keeps, n_rows)
+        return points.moved(rows)
+
+    def _most_refused(self, points: Points) -> list[Floats]:
+        """Return the required combinations that the model refuses most, a few for each point."""
+        model = self.catalogue.model
+        questions = self._questions(points, _MORE_PROBES)
+        questions = questions.take(~model.has_outcome(questions.rows))
+        without = np.setdiff1d(np.arange(len(points)), questions.query)
+        more = self._questions(points.take(without))
+        more = more.take(~model.has_outcome(more.rows))
+        more = Points.of(without[more.query], more.rows)
+        questions = Points.joined([questions, more])
+        questions = questions.take(np.lexsort((model.leads(questions.rows), questions.query)))
+        questions = questions.take(rank_in_run(questions.query) < _PROBES)
+        quasi = questions.rows[:, self._quasi]
+        return [quasi[questions.query == point] for point in range(len(points))]
+
+    def _is_in_region(self, points: Points) -> Mask:
+        """Return whether all changed quasi-identifiers are in the points' regions."""
+        is_in = np.ones(len(points), dtype=bool)
+        for j, part in zip(self._quasi.tolist(), self.catalogue.regions.parts, strict=True):
+            values = points.rows[:, j]
+            is_own = values == self.limits.queries[points.query, j]
+            is_in &= is_own | part.contains_by_region(values)[np.arange(len(points)), points.region]
+        return is_in
+
+
+def diverse(distances: Floats, apart: Floats, n: int) -> list[int]:
+    """Return points of one query that are near, and add to each other as in DiCE.
+
+    The next one has the least half distance less the factor by which it raises the determinant of
+    the similarities 1 / (1 + distance) of all chosen points.
+
+    Parameters
+    ----------
+    distances : shape (n_points,); from the query
+    apart : shape (n_points, n_points); between the points, which are distinct
+    n : int
+
+    Returns
+    -------
+    list of int
+        Positions of at most n points, near ones first.
+    """
+    chosen: list[int] = []
+    if len(distances):
+        chosen.append(int(distances.argmin()))
+    similar = 1 / (1 + apart)
+    while len(chosen) < min(n, len(distances)):
+        kernel = similar[np.ix_(chosen, chosen)] + _TIE * np.eye(len(chosen))
+        weights = np.linalg.solve(kernel, similar[chosen])
+        gain = 1 - (similar[chosen] * weights).sum(axis=0)
+        score = _NEARNESS * distances - gain
+        score[chosen] = np.inf
+        chosen.append(int(score.argmin()))
+    return sorted(chosen, key=distances.__getitem__)
+
+
+def _growth(part: LineParts | SetParts, values: Floats) -> Floats:
+    """Return by about how much the NCP of each part grows with a value that is outside.
+
+    The shape is (n_values, n_regions).
+    """
+    if isinstance(part, SetParts):
+        return np.full((len(values), len(part.inside)), 1 / part.inside.shape[1])
+    nearest = np.clip(values[:, None], part.low, part.high)
+    return np.minimum(np.abs(values[:, None] - nearest) / part.column.span, 1.0)
+
+
+def _rank_among_equal(keys: Floats, distances: Floats) -> Ints:
+    """Return how many points with the same key are nearer, shape (n_points,)."""
+    group = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    order = np.lexsort((distances, group))
+    rank = np.empty(len(keys), dtype=np.int64)
+    rank[order] = rank_in_run(group[order])
+    return rank
+
+
+def _number_of_run(points: Points) -> Ints:
+    """Return a number for each run of equal points, shape (n_points,)."""
+    keys = as_bytes(np.column_stack([points.query, points.rows]))
+    is_new = np.ones(len(points), dtype=bool)
+    is_new[1:] = keys[1:] != keys[:-1]
+    return np.cumsum(is_new)

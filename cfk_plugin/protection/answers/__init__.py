@@ -1,1 +1,0 @@
-"""Which entry of a catalogue answers a query, and how it moves towards the query."""

@@ -1,1 +1,0 @@
-"""Protectors that choose a region for each counterfactual."""

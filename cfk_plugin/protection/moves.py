@@ -1,0 +1,450 @@
+"""Moves: points of answers come closer to their queries, as long as they keep the outcome.
+
+Changes are taken back, and numbers shrink. Each move is tried at a point first: `Keeps` decides.
+The result does not depend on how many points move together. If they are few, the rows of several
+steps are asked about in one call, and the model remembers the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfk_plugin.data.codes import DAY, MISSING, Column, Floats, Ints, Mask, gaps
+from cfk_plugin.data.constraints import Limits
+from cfk_plugin.errors import HostOnly
+
+Keeps = Callable[[Floats, Ints], Mask]
+"""From trials, shape (n_trials, n_features), and the point of each, shape (n_trials,), to a mask of
+the trials that keep what is asked of an answer."""
+
+Foresee = Callable[[Floats, Floats], None]
+"""Asks the model about trials, shape (n_trials, n_features), together with what will be asked if
+points, shape (n_points, n_features), are the last ones."""
+
+ROWS_PER_CALL = 1024  # that a call of the model costs as much as; so many rows more may save one
+_WIDEST_BLOCK = 7  # changes whose subsets are all asked about at once
+_RUNG_RATIO = 1.05  # between two numbers that are tried
+_STEPS = 20  # by which all changes of an answer shrink together
+_RUNGS = 86  # between a change and a 66th of it
+_CLOSED = 1.08  # a number shrinks no more if a change smaller by this factor is refused
+_ROUNDING = 0.05  # share of a change by which it may grow to be a round number
+_MOST_PASSES = 64
+_TIE = 1e-9
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Distance(HostOnly):
+    """The distance from queries to points: HEOM, and a cost for each change.
+
+    Attributes
+    ----------
+    limits : Limits
+    spans : shape (n_features,); the differences that count as 1
+    change_cost : float
+    """
+
+    limits: Limits
+    spans: Floats
+    change_cost: float
+
+    def by_column(self, rows: Floats, query: Ints) -> Floats:
+        """Return what each column adds to the distance, shape (n_rows, n_features)."""
+        return self._by_column(rows, self.limits.queries[query], slice(None))
+
+    def of_columns(
+        self, values: Floats, columns: Ints, queries: Ints | slice = slice(None)
+    ) -> Floats:
+        """Return what some columns add to the distance from some queries, (n_queries, n_values).
+
+        `values` has the shape (n_queries, n_values, n_columns), or 1 in place of n_queries.
+        """
+        factual = self.limits.queries[queries][:, None, columns]
+        total: Floats = self._by_column(values, factual, columns).sum(axis=2)
+        return total
+
+    def _by_column(self, values: Floats, factual: Floats, columns: Ints | slice) -> Floats:
+        shares = gaps(values, factual, self.spans[columns], self.limits.codes.is_line[columns])
+        n_changes = self.change_cost * (values != factual)
+        by_column: Floats = self.limits.costs[columns] * (shares + n_changes)
+        return by_column
+
+    def of(self, rows: Floats, query: Ints) -> Floats:
+        """Return the distance of each row from its query; see `by_column`."""
+        total: Floats = self.by_column(rows, query).sum(axis=-1)
+        return total
+
+
+def rank_in_run(keys: Ints) -> Ints:
+    """Return how many equal keys come before each one, if equal keys are next to each other."""
+    if not len(keys):
+        return np.empty(0, dtype=np.int64)
+    is_first = np.append(True, keys[1:] != keys[:-1])
+    start = np.flatnonzero(is_first)
+    rank: Ints = np.arange(len(keys)) - start[np.cumsum(is_first) - 1]
+    return rank
+
+
+def take_back(
+    rows: Floats,
+    query: Ints,
+    distance: Distance,
+    keeps: Keeps,
+    n_rows: int = 1,
+) -> Floats:
+    """Return points with as many changes as possible taken back, the dearest first.
+
+    Parameters
+    ----------
+    rows : shape (n_points, n_features)
+    query : shape (n_points,)
+    distance : Distance
+    keeps : Keeps
+    n_rows : int; that the model is asked about for one trial
+
+    Returns
+    -------
+    array, shape (n_points, n_features)
+    """
+    rows = rows.copy()
+    factual = distance.limits.queries[query]
+    is_changed = rows != factual
+    cost = np.where(is_changed, distance.by_column(rows, query), -1.0)
+    order = np.argsort(-cost, axis=1, kind="stable")
+    n_changes = is_changed.sum(axis=1)
+    end_of_block = 0
+    for turn in range(int(n_changes.max(initial=0))):
+        points = np.flatnonzero(n_changes > turn)
+        if turn == end_of_block:
+            width = _width_of_block(n_changes[points] - turn, n_rows)
+            end_of_block += width
+            block = order[points, turn : turn + width]
+            is_used = np.arange(turn, turn + block.shape[1]) < n_changes[points, None]
+            trials, place = _subsets(rows[points], factual[points], block, is_used)
+            keeps(trials, points[place])  # the labels are remembered
+        trials = rows[points]
+        column = order[points, turn]
+        trials[np.arange(len(points)), column] = factual[points, column]
+        is_kept = keeps(trials, points)
+        rows[points[is_kept]] = trials[is_kept]
+    return rows
+
+
+def _width_of_block(n_changes: Ints, n_rows: int) -> int:
+    """Return of how many changes all subsets are asked about at once, to save calls.
+
+    `n_changes` has the shape (n_points,).
+    """
+    width = 1
+    for wider in range(2, min(_WIDEST_BLOCK, int(n_changes.max())) + 1):
+        n_turns = np.minimum(n_changes, wider)
+        n_trials = (2**n_turns - 1 - n_turns).sum()  # more than if one change follows the other
+        if n_trials * n_rows <= ROWS_PER_CALL * (wider - 1):
+            width = wider
+    return width
+
+
+def _subsets(rows: Floats, factual: Floats, block: Ints, is_used: Mask) -> tuple[Floats, Ints]:
+    """Return points with each subset of a block of changes taken back, and the point of each.
+
+    `block` and `is_used` have the shape (n_points, width): columns, and whether they are changed.
+    """
+    width = block.shape[1]
+    subsets = np.arange(1, 2**width)[:, None] >> np.arange(width) & 1 == 1  # (n_subsets, width)
+    is_possible = ~(subsets & ~is_used[:, None]).any(axis=2)  # (n_points, n_subsets)
+    place, subset = np.nonzero(is_possible)
+    trials = rows[place]
+    trial, bit = np.nonzero(subsets[subset])
+    column = block[place[trial], bit]
+    trials[trial, column] = factual[place[trial], column]
+    return trials, place
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ladders(HostOnly):
+    """Values to which changes may shrink, from the query's own on; n of them.
+
+    Attributes
+    ----------
+    point : shape (n,)
+    column : shape (n,)
+    values : shape (n,)
+    sizes : shape (n,); the change, 0 for the query's own value
+    number : shape (n,); that of the ladder, from 0 on
+    rank : shape (n,); within the ladder
+    """
+
+    point: Ints
+    column: Ints
+    values: Floats
+    sizes: Floats
+    number: Ints
+    rank: Ints
+
+    @classmethod
+    def of(cls, point: Ints, column: Ints, values: Floats, sizes: Floats) -> Ladders:
+        """Return the ladders of all points and columns, the smallest changes first."""
+        order = np.lexsort((sizes, column, point))
+        point = point[order]
+        column = column[order]
+        is_new = np.ones(len(order), dtype=bool)
+        is_new[1:] = (point[1:] != point[:-1]) | (column[1:] != column[:-1])
+        number = np.cumsum(is_new) - 1
+        return cls(point, column, values[order], sizes[order], number, rank_in_run(number))
+
+    def __len__(self) -> int:
+        return len(self.point)
+
+    @property
+    def n_rungs(self) -> Ints:
+        """The length of each ladder, shape (n_ladders,)."""
+        return np.bincount(self.number)
+
+    @property
+    def steps(self) -> Ints:
+        """The distance between rungs of each ladder that are tried first, shape (n_ladders,)."""
+        return np.ceil(np.sqrt(self.n_rungs)).astype(np.int64)
+
+    def take(self, rungs: Ints | Mask) -> Ladders:
+        return Ladders(
+            self.point[rungs],
+            self.column[rungs],
+            self.values[rungs],
+            self.sizes[rungs],
+            self.number[rungs],
+            self.rank[rungs],
+        )
+
+    def trials(self, rows: Floats) -> Floats:
+        """Return points with one value replaced by each rung, shape (n, n_features)."""
+        trials = rows[self.point]
+        trials[np.arange(len(self)), self.column] = self.values
+        return trials
+
+
+def shrink(
+    rows: Floats,
+    query: Ints,
+    distance: Distance,
+    keeps: Keeps,
+    n_rows: int = 1,
+    foresee: Foresee | None = None,
+) -> Floats:
+    """Return points whose changes cannot shrink any more, one at a time.
+
+    Numbers shrink to round ones, levels to those in between, and every change may be taken back. In
+    each pass each point makes the move that saves most. No change of the result can be taken back
+    alone.
+
+    Parameters
+    ----------
+    rows : shape (n_points, n_features)
+    query : shape (n_points,)
+    distance : Distance
+    keeps : Keeps
+    n_rows : int; that the model is asked about for one trial
+    foresee : Foresee, optional
+
+    Returns
+    -------
+    array, shape (n_points, n_features)
+    """
+    rows = rows.copy()
+    refused = np.zeros(rows.shape)  # the largest change of each value that was refused
+    points = np.arange(len(rows))
+    for turn in range(_MOST_PASSES):
+        if not len(points):
+            break
+        ladders = _ladders(rows, query, points, refused, distance.limits)
+        if len(ladders) * n_rows <= ROWS_PER_CALL:
+            trials = ladders.trials(rows)
+            if turn > 0 and foresee is not None:
+                foresee(rows, trials)
+            keeps(trials, ladders.point)  # the labels are remembered
+        best = _best_rungs(ladders, rows, query, refused, distance, keeps)
+        rows[best.point, best.column] = best.values
+        points = best.point
+    return rows
+
+
+def _ladders(rows: Floats, query: Ints, points: Ints, refused: Floats, limits: Limits) -> Ladders:
+    """Return the values that are tried for all changes of some points."""
+    factual = limits.queries[query]
+    parts = []
+    for j in range(rows.shape[1]):
+        changed = points[rows[points, j] != factual[points, j]]
+        if not len(changed):
+            continue
+        values = _rungs(
+            limits.codes.columns[j], factual[changed, j], rows[changed, j], refused[changed, j]
+        )
+        is_rung = ~np.isnan(values)
+        place, rung = np.nonzero(is_rung)
+        values = values[place, rung]
+        point = changed[place]
+        is_permitted = limits.permits_values(values, j, query[point])
+        point = point[is_permitted]
+        values = values[is_permitted]
+        sizes = np.where(values == factual[point, j], 0.0, np.abs(values - factual[point, j]))
+        parts.append((point, np.full(len(point), j), values, sizes))
+    if not parts:
+        nothing = np.empty(0, dtype=np.int64)
+        return Ladders.of(nothing, nothing, np.empty(0), np.empty(0))
+    point, column, values, sizes = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return Ladders.of(point, column, values, sizes)
+
+
+def _rungs(column: Column, factual: Floats, advised: Floats, refused: Floats) -> Floats:
+    """Return values from the query's own to those of the answer, shape (n, n_rungs).
+
+    NaN stands for no value. The query's own is the first one. The arguments have the shape (n,).
+    """
+    first = factual[:, None]
+    if not column.is_line:
+        return first
+    is_between = (factual != MISSING) & (advised != MISSING)
+    change = np.where(is_between, advised - factual, 0.0)
+    if column.is_numeric:
+        is_open = np.abs(change) > refused * _CLOSED
+        change = np.where(is_open, change, 0.0)
+        shares = _RUNG_RATIO ** -np.arange(_RUNGS, 0.0, -1.0)
+        values = round_outwards(column, first, change[:, None] * shares)
+    else:
+        steps = np.arange(1, max(int(np.abs(change).max(initial=0)), 1))
+        values = first + np.sign(change)[:, None] * steps
+    sizes = np.abs(values - first)
+    is_new = (sizes > refused[:, None] + _TIE * np.abs(change)[:, None]) & (sizes > 0)
+    is_new &= sizes < np.abs(change)[:, None] * (1 - _TIE)
+    is_new[:, 1:] &= values[:, 1:] != values[:, :-1]
+    return np.hstack([first, np.where(is_new, values, np.nan)])
+
+
+def round_outwards(column: Column, factual: Floats, change: Floats) -> Floats:
+    """Return a query's own numbers plus changes, as round numbers away from its own.
+
+    The step is the largest of 1, 2 and 5 times a power of ten that is at most 5 % of the change,
+    but at least the last decimal of the column. Dates are rounded to days if they have no time of
+    day. The arrays are broadcast together.
+    """
+    unit = 1.0
+    finest = 10.0**-column.decimals
+    if column.kind == "date" and not column.has_times:
+        unit = DAY
+        finest = 1.0
+    size = np.maximum(np.abs(change) / unit * _ROUNDING, finest)
+    power = 10.0 ** np.floor(np.log10(size) + _TIE)
+    mantissa = size / power
+    step = power * np.where(mantissa >= 5 - _TIE, 5, np.where(mantissa >= 2 - _TIE, 2, 1))
+    counts = (factual + change) / unit / step
+    counts = np.where(change > 0, np.ceil(counts - _TIE), np.floor(counts + _TIE))
+    rounded: Floats = np.round(counts * step, column.decimals) * unit
+    return rounded
+
+
+def _best_rungs(
+    ladders: Ladders,
+    rows: Floats,
+    query: Ints,
+    refused: Floats,
+    distance: Distance,
+    keeps: Keeps,
+) -> Ladders:
+    """Return the move of each point that saves most, of those that have any.
+
+    Every so many rungs of a ladder are tried first, and then the rungs below the smallest of these
+    that is kept. Changes that are refused are put down in `refused`.
+    """
+    if not len(ladders):
+        return ladders
+    trials = ladders.trials(rows)
+    ladder = ladders.number
+    rank = ladders.rank
+    n_rungs = ladders.n_rungs
+    step = ladders.steps
+    is_kept = np.zeros(len(ladders), dtype=bool)
+
+    coarse = np.flatnonzero(rank % step[ladder] == 0)
+    is_kept[coarse] = keeps(trials[coarse], ladders.point[coarse])
+    smallest = _smallest(ladders, is_kept)
+    last = (n_rungs - 1) // step * step
+    below = np.where(smallest == n_rungs, last, smallest - step)  # the largest refused
+    is_between = (rank > below[ladder]) & (rank < smallest[ladder])
+    fine = np.flatnonzero(is_between)
+    is_kept[fine] = keeps(trials[fine], ladders.point[fine])
+    smallest = _smallest(ladders, is_kept)
+
+    largest_refused = np.flatnonzero(rank == smallest[ladder] - 1)
+    at = ladders.take(largest_refused)
+    refused[at.point, at.column] = np.maximum(refused[at.point, at.column], at.sizes)
+    moves = np.flatnonzero(rank == smallest[ladder])
+    return _dearest(ladders.take(moves), rows, query, distance)
+
+
+def _smallest(ladders: Ladders, is_kept: Mask) -> Ints:
+    """Return the rank of the first rung of each ladder that is kept; its length if none is."""
+    smallest = ladders.n_rungs
+    np.minimum.at(smallest, ladders.number[is_kept], ladders.rank[is_kept])
+    return smallest
+
+
+def _dearest(moves: Ladders, rows: Floats, query: Ints, distance: Distance) -> Ladders:
+    """Return the move of each point that saves most of its distance."""
+    if not len(moves):
+        return moves
+    before = distance.by_column(rows[moves.point], query[moves.point])
+    after = distance.by_column(moves.trials(rows), query[moves.point])
+    saved = (before - after).sum(axis=1)
+    order = np.lexsort((moves.column, -np.round(saved, 9), moves.point))
+    return moves.take(order[rank_in_run(moves.point[order]) == 0])
+
+
+def least_together(rows: Floats, query: Ints, limits: Limits, keeps: Keeps) -> Floats:
+    """Return how far all changes of numbers and levels may shrink together.
+
+    Points go straight towards their query, in steps of a twentieth of the whole way, and end before
+    the first step that is not kept. Categories do not change, nor does a value where the step is
+    not permitted.
+
+    Parameters
+    ----------
+    rows : shape (n_points, n_features); points that are kept
+    query : shape (n_points,)
+    limits : Limits
+    keeps : Keeps; asked once
+
+    Returns
+    -------
+    array, shape (n_points, n_features)
+        The points as near as they may come.
+    """
+    shares = np.arange(1, _STEPS) / _STEPS
+    steps = np.repeat(rows[:, None], len(shares), axis=1)  # (n_points, n_shares, n_features)
+    for j in np.flatnonzero(limits.codes.is_line).tolist():
+        values = _shrunk(limits.codes.columns[j], limits.queries[query, j], rows[:, j], shares)
+        flat = values.reshape(-1)
+        is_permitted = limits.permits_values(flat, j, np.repeat(query, len(shares)))
+        steps[:, :, j] = np.where(is_permitted.reshape(values.shape), values, rows[:, None, j])
+    trials = steps.reshape(-1, rows.shape[1])
+    is_kept = keeps(trials, np.repeat(np.arange(len(rows)), len(shares)))
+    is_kept = is_kept.reshape(len(rows), len(shares))
+    n_kept = np.logical_and.accumulate(is_kept[:, ::-1], axis=1).sum(axis=1)
+    first = np.minimum(len(shares) - n_kept, len(shares) - 1)
+    least = steps[np.arange(len(rows)), first]
+    return np.where(n_kept[:, None] > 0, least, rows)
+
+
+def _shrunk(column: Column, factual: Floats, advised: Floats, shares: Floats) -> Floats:
+    """Return shares of the changes of one column, shape (n_points, n_shares).
+
+    A value that is missing, or becomes missing, does not shrink.
+    """
+    is_between = (factual != MISSING) & (advised != MISSING) & (factual != advised)
+    change = np.where(is_between, advised - factual, 1.0)[:, None] * shares
+    if column.is_numeric:
+        values = round_outwards(column, factual[:, None], change)
+    else:
+        values = factual[:, None] + np.sign(change) * np.ceil(np.abs(change) - _TIE)
+    is_smaller = np.abs(values - factual[:, None]) < np.abs(advised - factual)[:, None]
+    return np.where(is_between[:, None] & is_smaller, values, advised[:, None])

@@ -1,1 +1,0 @@
-"""Groups of at least k people, fixed before the first query."""

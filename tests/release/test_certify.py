@@ -1,0 +1,366 @@
+"""The certifier of catalogues, against figures counted by hand and a search that lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest
+
+from cfk_plugin import (
+    Attribute,
+    Interval,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Region,
+    Schema,
+    Withheld,
+)
+from cfk_plugin.data.call_rules import CallRules
+from cfk_plugin.data.codes import Floats
+from cfk_plugin.data.outcome_model import Model
+from cfk_plugin.hookspecs import Proposal
+from cfk_plugin.metrics.risk import SensitiveFigures
+from cfk_plugin.release.certify import (
+    Certifier,
+    Claims,
+    OutcomeFigures,
+    PeopleElsewhere,
+    PeopleHere,
+    RegionFigures,
+    TrainingTable,
+    refusal,
+)
+from cfk_plugin.release.verdicts import Certified, Verdict
+from random_tables import LEVELS, TREE, column
+
+TABLE = pd.DataFrame(
+    {
+        "person": [0, 0, 1, 2, 3, 4, 5, 6],
+        "age": [20, 21, 20, 22, 23, 24, 30, 40],
+        "city": ["A", "A", "A", "B", "B", "B", "A", None],
+        "pay": [1, 2, 1, 0, 3, 3, 2, 9],
+        "job": ["x", "x", "y", "x", "y", "y", "x", "y"],
+    }
+)
+SCHEMA = Schema.from_frame(
+    TABLE, quasi_identifiers=["age", "city"], subject="person", sensitive=["job"]
+)
+POPULATION = Population.from_frame(TABLE, SCHEMA)
+CODES = POPULATION.row_codes
+YOUNG = Region({"age": Interval(20, 23), "city": frozenset("AB")})  # rows 0 to 4: four people
+NARROW = Region({"age": Interval(22, 23), "city": frozenset("B")})  # rows 3 and 4
+MEMBERS = [1, 4]  # rows of persons 0 and 3, who have the outcome
+
+
+def predict(rows: pd.DataFrame) -> np.ndarray:
+    return (rows["age"] + rows["pay"] >= 23).to_numpy().astype(int)
+
+
+def certifier(
+    *regions: Region, members: list[int] = MEMBERS, margin: float | None = None, **settings: Any
+) -> Certifier:
+    """Return a certifier of regions that have the same members."""
+    model = Model.of(CODES, predict, 1)
+    return Certifier(
+        model=model,
+        policy=PrivacyPolicy(**{"k": 2, "min_pureness": 0.5, **settings}),
+        regions=regions,
+        people=PeopleHere(TrainingTable(POPULATION, model), [np.array(members)] * len(regions)),
+        fingerprint=POPULATION.fingerprint,
+        margin=margin,
+    )
+
+
+def rows_of(**values: Any) -> Floats:
+    """Return one row: by default 21, A, 2, x."""
+    row = {"age": 21, "city": "A", "pay": 2, "job": "x", **values}
+    return CODES.encode(pd.DataFrame([row]))
+
+
+def verdict_on(certifier: Certifier, **values: Any) -> Verdict:
+    """Judge the first region with the private values of a row."""
+    private = rows_of(**values)[:, CODES.private]
+    (verdict,) = certifier.verdicts(Claims(np.array([0]), private))
+    return verdict
+
+
+def reason_of(verdict: Verdict) -> str | None:
+    return verdict.reason if isinstance(verdict, Withheld) else None
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+
+def region_figures(**changes: Any) -> RegionFigures:
+    figures: dict[str, Any] = {
+        "n_people": 5,
+        "n_members": 3,
+        "are_members_inside": True,
+        "ncp_parts": {"age": 0.5},
+        "ncp": 0.5,
+        "sensitive": SensitiveFigures(diversity=2, closeness=0.25),
+        "combinations": np.empty((1, 2)),
+        "are_all": True,
+    }
+    return RegionFigures(**{**figures, **changes})
+
+
+def outcome_figures(**changes: Any) -> OutcomeFigures:
+    figures: dict[str, Any] = {
+        "pureness": 0.8,
+        "pureness_low": 0.75,
+        "pureness_high": 0.85,
+        "k_consistent": 4,
+        "n_consistent_members": 3,
+        "k_desired": 4,
+        "n_desired_members": 3,
+    }
+    return OutcomeFigures(**{**figures, **changes})
+
+
+STRICT: dict[str, Any] = {"k": 3, "max_ncp": 0.5, "l": 2, "t": 0.25, "min_pureness": 0.75}
+BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"n_members": 2}, {}, "verification_failed"),
+    ({"are_members_inside": False}, {}, "verification_failed"),
+    ({"has_counterfactual": False}, {}, "verification_failed"),
+    ({"ncp": 0.501}, {}, "ncp_above_ceiling"),
+    ({"sensitive": SensitiveFigures(diversity=1, closeness=0.0)}, {}, "l_diversity"),
+    ({"sensitive": SensitiveFigures(diversity=2, closeness=0.26)}, {}, "t_closeness"),
+    ({}, {"pureness_low": 0.74}, "pureness_below_floor"),
+    ({}, {"n_consistent_members": 2}, "verification_failed"),
+    ({}, {"n_desired_members": 2}, "verification_failed"),
+]
+
+
+@pytest.mark.parametrize(("of_region", "of_outcome", "reason"), BROKEN)
+def test_broken_rule_gives_its_reason(
+    of_region: dict[str, Any], of_outcome: dict[str, Any], reason: str
+) -> None:
+    policy = PrivacyPolicy(**STRICT)
+    assert refusal(region_figures(), outcome_figures(), policy) is None  # all just met
+    assert refusal(region_figures(**of_region), outcome_figures(**of_outcome), policy) == reason
+
+
+def test_region_without_outcome_is_never_pure_enough() -> None:
+    nothing = outcome_figures(pureness=0.0, pureness_low=0.0)
+    policy = PrivacyPolicy(k=3, min_pureness=0)
+    assert refusal(region_figures(), nothing, policy) == "pureness_below_floor"
+
+
+def test_rules_of_people_come_first() -> None:
+    poor = outcome_figures(pureness_low=0.0, n_consistent_members=0)
+    policy = PrivacyPolicy(**STRICT)
+    assert refusal(region_figures(ncp=1.0), poor, policy) == "ncp_above_ceiling"
+    assert refusal(region_figures(), poor, policy) == "pureness_below_floor"
+
+
+# --- the figures ----------------------------------------------------------------------------------
+
+
+def test_figures_of_a_certificate_are_counted() -> None:
+    verdict = verdict_on(certifier(YOUNG, margin=0.0))
+    assert isinstance(verdict, Certified)
+    assert verdict.region == YOUNG
+    certificate = verdict.certificate
+    assert certificate.k == 4
+    assert certificate.ncp == pytest.approx((3 / 20 + 2 / 3) / 2)  # 2 of cities A, B and missing
+    assert (certificate.pureness, certificate.exact) == (0.75, True)  # ages 21, 22 and 23 of four
+    assert certificate.pureness_low == certificate.pureness_high == 0.75
+    assert (certificate.margin, certificate.n_later, certificate.method) == (0.0, 0, "catalogue")
+    recount = verdict.recount
+    assert recount.k_effective == 2
+    assert recount.k_desired == 2  # rows 1 and 4
+    assert recount.k_consistent == 3  # with pay 2: rows 1, 3 and 4
+    assert (recount.k_private, recount.private_matches) == (1, 2)  # rows 1 and 6
+    assert (recount.l, recount.t, recount.majority) == (2, 0.0, False)
+    assert recount.ncp_parts == pytest.approx((3 / 20, 2 / 3))
+
+
+def test_people_are_counted_not_rows() -> None:
+    """Rows 0 and 1 are one person's."""
+    two_rows = certifier(YOUNG, members=[0, 1])
+    assert reason_of(verdict_on(two_rows, pay=9)) == "verification_failed"
+
+
+def test_large_region_is_sampled_and_its_low_end_counts() -> None:
+    n = 150
+    train = pd.DataFrame({"age": range(n), "size": range(n), "pay": [1] * n})
+    schema = Schema.from_frame(train, quasi_identifiers=["age", "size"])
+    population = Population.from_frame(train, schema)
+    model = Model.of(population.row_codes, lambda rows: (rows["age"] >= 45).astype(int), 1)
+    members = np.arange(100, 110)
+
+    def verdict_with(**settings: Any) -> Verdict:
+        region = Region({"age": Interval(0, n - 1), "size": Interval(0, n - 1)})
+        people = PeopleHere(TrainingTable(population, model), [members])
+        policy = PrivacyPolicy(k=5, **settings)
+        judge = Certifier(
+            model=model,
+            policy=policy,
+            regions=[region],
+            people=people,
+            fingerprint="",
+            margin=None,
+        )
+        return judge.verdicts(Claims(np.array([0]), np.array([[1.0]])))[0]
+
+    verdict = verdict_with()
+    assert isinstance(verdict, Certified)
+    certificate = verdict.certificate
+    interval = binomtest(round(2000 * certificate.pureness), 2000).proportion_ci(method="exact")
+    assert not certificate.exact
+    assert certificate.pureness == pytest.approx(0.7, abs=0.05)
+    assert certificate.pureness_low == pytest.approx(interval.low)
+    assert certificate.pureness_high == pytest.approx(interval.high)
+    above = (certificate.pureness_low + certificate.pureness) / 2
+    assert reason_of(verdict_with(min_pureness=above)) == "pureness_below_floor"
+
+
+# --- a search that lies ---------------------------------------------------------------------------
+
+
+def test_region_without_its_members_is_withheld() -> None:
+    assert reason_of(verdict_on(certifier(NARROW))) == "verification_failed"
+    assert reason_of(verdict_on(certifier(NARROW, members=[4]))) == "verification_failed"
+
+
+def test_values_with_which_members_are_refused_are_withheld() -> None:
+    """With a pay of 0, only row 4 would have the outcome; row 3 does not have its own."""
+    assert reason_of(verdict_on(certifier(YOUNG, min_pureness=0.0), pay=0)) == "verification_failed"
+    no_outcome = certifier(YOUNG, members=[1, 3])
+    assert reason_of(verdict_on(no_outcome)) == "verification_failed"
+
+
+@pytest.mark.parametrize(
+    ("point", "rules", "reason"),
+    [
+        ({"age": 22}, {}, None),
+        ({"age": 20}, {}, "verification_failed"),  # 20 + 2 is not enough
+        ({"age": 22}, {"features_to_vary": ["age"]}, "no_actionable_answer"),  # its pay changes
+        ({"age": 22}, {"permitted_range": {"age": [23, 30]}}, "no_actionable_answer"),
+        ({"age": 22}, {"max_changes": 1}, "no_actionable_answer"),
+    ],
+)
+def test_point_that_is_untrue_or_not_permitted_is_withheld(
+    point: dict[str, Any], rules: dict[str, Any], reason: str | None
+) -> None:
+    settings = {"features_to_vary": "all", "permitted_range": None, "max_changes": None, **rules}
+    limits = CallRules.read(CODES, **settings).limits(CODES, rows_of(age=20, pay=0))
+    points = rows_of(**point)
+    claims = Claims(np.array([0]), points[:, CODES.private], points)
+    (verdict,) = certifier(YOUNG).verdicts(claims, limits)
+    assert reason_of(verdict) == reason
+
+
+# --- a region that was made for a counterfactual ---------------------------------------------------
+
+
+def lookup_verdict(region: Region, counterfactual: Floats, **settings: Any) -> Verdict:
+    """Judge a region that a protector made, with the counterfactual's private values."""
+    model = Model.of(CODES, predict, 1)
+    judge = Certifier(
+        model=model,
+        policy=PrivacyPolicy(**{"k": 2, "guarantee": "lookup", **settings}),
+        regions=[region],
+        people=PeopleHere(TrainingTable(POPULATION, model), counterfactuals=counterfactual),
+        fingerprint="",
+        method="a method",
+        proofs=[Proposal(region, optimal=True, gap=0.0)],
+    )
+    (verdict,) = judge.verdicts(Claims(np.array([0]), counterfactual[:, CODES.private]))
+    return verdict
+
+
+def test_everyone_inside_counts_under_a_lookup() -> None:
+    verdict = lookup_verdict(YOUNG, rows_of(), k=4)
+    assert isinstance(verdict, Certified)
+    certificate = verdict.certificate
+    assert (certificate.k, certificate.pureness, verdict.recount.k_effective) == (4, 0.75, None)
+    assert (certificate.optimal, certificate.gap, certificate.method) == (True, 0.0, "a method")
+    assert (verdict.recount.l, verdict.recount.t) == (2, pytest.approx(0.1))  # 3 of 5 have job x
+    refusal = lookup_verdict(YOUNG, rows_of(), k=5)
+    assert isinstance(refusal, Withheld)
+    assert (refusal.reason, refusal.refused_k) == ("verification_failed", 4)
+
+
+def test_number_of_the_counterfactual_is_a_combination() -> None:
+    verdict = lookup_verdict(YOUNG, rows_of(age=20.5))
+    assert isinstance(verdict, Certified)
+    assert verdict.certificate.pureness == 0.6  # three of five ages
+
+
+@pytest.mark.parametrize("values", [{"age": 24}, {"age": 19.5}, {"city": None}])
+def test_region_without_its_counterfactual_is_withheld(values: dict[str, Any]) -> None:
+    assert reason_of(lookup_verdict(YOUNG, rows_of(**values))) == "verification_failed"
+
+
+# --- a catalogue that was loaded ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mixed() -> pd.DataFrame:
+    """Return people with columns of all kinds."""
+    random = np.random.default_rng(4)
+    kinds = ["whole", "ordinal", "hierarchical", "date"]
+    table = pd.DataFrame({kind: column(kind, 80, random) for kind in kinds})
+    table.loc[3:9, "ordinal"] = None
+    table["debt"] = random.normal(10, 4, 80).round(1)
+    table["job"] = random.choice(["x", "y"], 80)
+    return table
+
+
+def creditworthy(rows: pd.DataFrame) -> np.ndarray:
+    score = rows["debt"] + rows["whole"] / 4 - 3 * (rows["job"] == "x")
+    return np.where(score < 11, "yes", "no")
+
+
+@pytest.mark.parametrize("desired", ["yes", "opposite"])
+def test_loaded_catalogue_explains_to_the_last_digit_alike(
+    desired: str, mixed: pd.DataFrame, tmp_path: Path
+) -> None:
+    schema = Schema.from_frame(
+        mixed,
+        quasi_identifiers=["whole", "ordinal", "hierarchical", "date"],
+        ordinal={"ordinal": LEVELS},
+        columns={"hierarchical": Attribute(hierarchy=TREE)},
+        monotone={"whole": "increase"},
+    )
+    population = Population.from_frame(mixed, schema)
+    fitted = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, creditworthy, desired)
+    fitted.catalogue_.save(tmp_path / "catalogue")
+    loaded = KAnonymizer.load(tmp_path / "catalogue", creditworthy)
+    assert loaded.published().to_json() == fitted.published().to_json()
+    queries = mixed[creditworthy(mixed) == "no"].head(10)
+    for call in ({}, {"answers": 2, "max_changes": 2}, {"features_to_vary": ["whole", "debt"]}):
+        answers = loaded.explain(queries, **call)
+        assert answers.to_json() == fitted.explain(queries, **call).to_json()
+    assert answers.released
+
+
+def test_loaded_catalogue_withholds_what_it_cannot_prove(
+    mixed: pd.DataFrame, tmp_path: Path
+) -> None:
+    """The model must give the outcome at every combination that the file lists."""
+    train = mixed[["whole", "debt", "job"]]
+    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["whole"]))
+    fitted = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, creditworthy, "yes")
+    fitted.catalogue_.save(tmp_path / "catalogue")
+    (part,) = KAnonymizer.load(tmp_path / "catalogue", creditworthy).catalogue_.parts
+    assert isinstance(part.certifier.people, PeopleElsewhere)
+    codes = part.certifier.model.codes
+    high = codes.encode(pd.DataFrame({"whole": [20], "debt": [30.0], "job": ["x"]}))
+    low = codes.encode(pd.DataFrame({"whole": [20], "debt": [-30.0], "job": ["x"]}))
+    for values, reason in ((high, "pureness_below_floor"), (low, None)):
+        claims = Claims(np.array([0]), values[:, codes.private])
+        (verdict,) = part.certifier.verdicts(claims)
+        assert reason_of(verdict) == reason
+    combinations = part.certifier.people.combinations(0)
+    is_refused = np.zeros(len(combinations), dtype=bool)
+    figures = outcome_figures()
+    outcome = part.certifier.people.outcomes(0, low[0, codes.private], is_refused, figures)
+    assert outcome.n_consistent_members == 0
