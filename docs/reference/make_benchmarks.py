@@ -22,6 +22,7 @@ ATTACK_COLUMNS = [
     "high",
     "guessing",
     "control",
+    "n",
     "limit",
 ]
 

@@ -19,9 +19,9 @@ def span(values: pd.Series, decimals: int) -> str:
     return f"{values.min():.{decimals}f} to {values.max():.{decimals}f}"
 
 
-def of_attacks(*names: str) -> pd.Series:
-    """Return the values of some attacks on all tables."""
-    return ATTACKS.loc[ATTACKS["attack"].isin(names), "value"].dropna()
+def of_attacks(*names: str, column: str = "value") -> pd.Series:
+    """Return a column of some attacks on all tables."""
+    return ATTACKS.loc[ATTACKS["attack"].isin(names), column].dropna()
 
 
 CLAIMS = {
@@ -31,9 +31,11 @@ CLAIMS = {
     "model": f"received this answer | at least k people | {span(of_attacks('model-asked'), 2)} |",
     "chosen queries": "as many as they like | none | "
     + span(of_attacks("posing", "trilateration", "steering", "inversion"), 2),
-    "colluders": f"private values | none | AUC of {span(of_attacks('sybil-rank'), 2)} |",
+    "colluders": f"private values | none | AUC of {span(of_attacks('sybil-rank'), 2)}, "
+    f"and {span(of_attacks('sybil-rank', column='control'), 2)} without that row |",
     "joiner": f"AUC of {span(of_attacks('joiner-desired', 'joiner-refused'), 2)} |",
-    "regions": f"certain for {span(100 * of_attacks('outcome-share'), 0)} % of the people |",
+    "regions": f"right for {span(100 * of_attacks('outcome-certain'), 0)} % of those it names; "
+    f"guessing, {span(100 * of_attacks('outcome-certain', column='guessing'), 0)} % |",
     "membership": f"AUC of {span(of_attacks('membership'), 2)} |",
     "NCP": f"A range covers {span(100 * QUALITY['ncp'], 0)} % of its column",
     "truth": f"the desired outcome for {100 * QUALITY['true'].min():.0f} % of the answers",
