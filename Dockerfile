@@ -5,13 +5,11 @@ COPY . .
 RUN pip install --no-cache-dir build && python -m build --wheel --outdir /wheels
 
 FROM python:3.11-slim
-# Compiled code is kept where a read-only container can read it.
-ENV NUMBA_CACHE_DIR=/opt/cfk/kernels \
-    HOME=/tmp \
+ENV HOME=/tmp \
     MLFLOW_DISABLE_TELEMETRY=true
 COPY --from=build /wheels /wheels
 COPY model/requirements.txt .
-RUN pip install --no-cache-dir --find-links /wheels -r requirements.txt && cfk warm-up && rm -r /wheels
+RUN pip install --no-cache-dir --find-links /wheels -r requirements.txt && rm -r /wheels
 USER 65532:65532
 EXPOSE 5001
 HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:5001/health', timeout=3)"]
