@@ -20,7 +20,6 @@ from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.catalogue import Catalogue
 from cfk_plugin.protection.moves import Distance
 from cfk_plugin.protection.regions import LineParts, SetParts
-from cfk_plugin.protection.values import SharedValues
 
 PAIRS_AT_ONCE = 200_000  # of queries and regions, entries or private values in memory
 _NEAR = 24  # regions, and private values, that are combined with each other
@@ -196,9 +195,9 @@ class Starts(HostOnly):
         query = query[is_row]
         for shared, j in zip(self.catalogue.shared, self._private.tolist(), strict=True):
             factual = self.limits.queries[query, j]
-            snapped = _snapped(shared, rows[:, j])
-            is_kept = (rows[:, j] == factual) | np.isnan(snapped)
-            rows[:, j] = np.where(is_kept, factual, snapped)
+            stand_in = shared.nearest(rows[:, j])
+            is_kept = (rows[:, j] == factual) | np.isnan(stand_in)
+            rows[:, j] = np.where(is_kept, factual, stand_in)
         return Points.of(query, self.limits.nearest_rows(rows, query))
 
     # Regions
@@ -350,17 +349,6 @@ def _evenly(values: Floats, n: int) -> Floats:
     if len(values) <= n:
         return values
     return values[np.linspace(0, len(values) - 1, n).round().astype(np.int64)]
-
-
-def _snapped(shared: SharedValues, values: Floats) -> Floats:
-    """Return the shared value that stands for each value, shape (n_values,); NaN if none does.
-
-    A number or level becomes the nearest one.
-    """
-    if not shared.column.is_line:
-        return np.where(np.isin(values, shared.values), values, np.nan)
-    nearest = shared.values[np.abs(shared.values - values[:, None]).argmin(axis=1)]
-    return np.where((values == MISSING) == (nearest == MISSING), nearest, np.nan)
 
 
 # Parts of regions

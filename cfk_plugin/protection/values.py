@@ -339,16 +339,6 @@ class SharedValues(HostOnly):
         present: Floats = self.values[self.values != MISSING]
         return present
 
-    @property
-    def low(self) -> float:
-        """The lowest shared number or level; NaN if there is none."""
-        return float(self._present[0]) if len(self._present) else np.nan
-
-    @property
-    def high(self) -> float:
-        """The highest shared number or level; NaN if there is none."""
-        return float(self._present[-1]) if len(self._present) else np.nan
-
     def is_shared(self, codes: Floats) -> Mask:
         """Return which codes are among the shared values; any shape."""
         is_shared: Mask = np.isin(codes, self.values)

@@ -551,7 +551,7 @@ class KAnonymizer(HostOnly):
         catalogue = self._require_catalogue("explain()")
         features = self.schema_.features
         frame = require_features(queries, features, "queries")
-        rules = catalogue.rules(features_to_vary, permitted_range, most_changes(max_changes))
+        rules = self.rules(features_to_vary, permitted_range, most_changes(max_changes))
         goal = self.goal_of_call(desired) or self.goal_
         request = replace(Request.of(queries, groups), decided=rules.decided(catalogue.codes))
         query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))

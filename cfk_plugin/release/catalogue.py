@@ -180,15 +180,6 @@ class Catalogue(HostOnly):
     def _counts(self) -> str:
         return f"{self.n_entries} entries, {self.n_regions} regions"
 
-    def rules(
-        self,
-        features_to_vary: Any = "all",
-        permitted_range: Any = None,
-        max_changes: int | None = None,
-    ) -> CallRules:
-        """Return what a call permits; the arguments are those of `KAnonymizer.explain`."""
-        return CallRules.read(self.codes, features_to_vary, permitted_range, max_changes)
-
     # Answers
 
     def explain(

@@ -99,15 +99,6 @@ class Lookup(HostOnly):
         """The encoder of rows."""
         return self.population.row_codes
 
-    def rules(
-        self,
-        features_to_vary: Any = "all",
-        permitted_range: Any = None,
-        max_changes: int | None = None,
-    ) -> CallRules:
-        """Return what a call permits; the arguments are those of `KAnonymizer.explain`."""
-        return CallRules.read(self.codes, features_to_vary, permitted_range, max_changes)
-
     def explain(
         self,
         counterfactuals: pd.DataFrame,

@@ -109,7 +109,7 @@ def explain_spark(
         "max_changes": most_changes(max_changes),
     }
     catalogue = _catalogue_of(anonymizer)
-    catalogue.rules(features_to_vary, permitted_range, max_changes)  # raises if they are invalid
+    anonymizer.rules(features_to_vary, permitted_range, max_changes)  # raises if they are invalid
     names = _columns(df, catalogue.schema, keep)
     key = configured_key(key)
     job = _Job(
