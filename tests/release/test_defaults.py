@@ -1,21 +1,21 @@
-"""What the defaults say about one person."""
+"""By default a catalogue answers: an explainer that depends on rows is sampled, and not asked."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from applicants import FEATURES, QUERIES, ROWS, label
+from applicants import FEATURES, QUERIES, ROWS, dice_of, label
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
     DPPrototypes,
+    Explanations,
     Population,
     PrivacyPolicy,
     PrivacyReport,
@@ -23,38 +23,29 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.dp import infer_domains
-from cfk_plugin.errors import InputError, PolicyError
+from cfk_plugin.errors import AdapterError, IgnoredOptionWarning, InputError, PolicyError
 from cfk_plugin.records.logger import RunLogger
 from parts import figures_of
 
 K = 5
-SCHEMA = Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved")
-POPULATION = Population.from_frame(ROWS, SCHEMA, key=b"the key of these tests")
-# Nothing is left open: a warning would ask whether age can change.
-DECLARED = Population.from_frame(
-    ROWS,
-    Schema.from_frame(ROWS, quasi_identifiers=["age", "job"], target="approved", immutable=["age"]),
+# With everything declared there is nothing to warn of.
+SCHEMA = Schema.from_frame(
+    ROWS, quasi_identifiers=["age", "job"], target="approved", immutable=["age"]
 )
-AFTER_A_CHANGE = "intersection after a change"
+POPULATION = Population.from_frame(ROWS, SCHEMA)
+LOOKUP = PrivacyPolicy(k=K, guarantee="lookup")
 CANARY = "the text of this explainer's error"
 
 
-def neighbour() -> NearestUnlikeNeighbour:
-    return NearestUnlikeNeighbour(ROWS[FEATURES], label)
+def private(explainer: Any = None, **settings: Any) -> Any:
+    defaults: dict[str, Any] = {"population": POPULATION, "desired": 1, "sample_explainer": 0}
+    if "policy" not in settings:
+        defaults["k"] = K
+    return protect(explainer, model=label, **defaults | settings)
 
 
-def private(explainer: Any, **options: Any) -> Any:
-    settings = {
-        "policy": PrivacyPolicy(k=K),
-        "desired": 1,
-        "population": POPULATION,
-        **options,
-    }
-    return protect(explainer, model=label, **settings)
-
-
-def not_stopped(explanations: Any) -> set[tuple[str, ...]]:
-    return {entry.certificate.not_stopped for entry in explanations.generalized}
+def fail(queries: Any, weight: float = 1.0) -> Any:
+    raise ValueError(CANARY)
 
 
 @pytest.fixture
@@ -65,179 +56,209 @@ def silent() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def explanations() -> Explanations:
+    """Return what answers without an explainer."""
+    result: Explanations = private().explain(QUERIES)
+    return result
+
+
 # --- settings -------------------------------------------------------------------------------------
 
 
-def test_another_guarantee_has_its_own_default() -> None:
-    lookup = PrivacyPolicy().with_guarantee("lookup")
-    assert lookup == PrivacyPolicy(guarantee="lookup")
-    assert lookup.with_guarantee("catalogue") == PrivacyPolicy()
+def test_k_gives_the_default_policy(explanations: Explanations) -> None:
+    assert explanations.policy == PrivacyPolicy(k=K)
+    assert explanations == private(policy=PrivacyPolicy(k=K)).explain(QUERIES)
 
 
-@pytest.mark.usefixtures("silent")
-def test_defaults_warn_of_nothing() -> None:
-    explanations = private(None, population=DECLARED).explain(QUERIES)
-    assert not_stopped(explanations) == {(AFTER_A_CHANGE,)}
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"policy": PrivacyPolicy(), "k": K}, "policy and k"),
+        ({"k": K, "method": "dp"}, "leave out k"),
+        ({"policy": PrivacyPolicy(), "method": "dp"}, "leave out policy"),
+        ({"k": 1}, ">= 2"),
+        ({"policy": LOOKUP}, "catalogue"),
+    ],
+)
+def test_contradicting_settings_are_refused(settings: dict[str, Any], word: str) -> None:
+    """A lookup without an explainer has nothing to protect."""
+    with pytest.raises(PolicyError, match=word):
+        private(**settings)
 
 
-# --- the start of the search ----------------------------------------------------------------------
+def test_policy_ignores_types_of_numbers() -> None:
+    policy = PrivacyPolicy(k=np.int64(10), l=np.int8(2), min_pureness=np.float32(0.5), t=1)
+    plain = PrivacyPolicy(k=10, l=2, min_pureness=0.5, t=1.0)
+    assert policy == plain
+    assert policy.sha256 == plain.sha256
 
 
-def test_a_nearest_neighbour_does_not_decide_on_answers() -> None:
-    explanations = private(neighbour()).explain(QUERIES)
-    assert explanations == private(None).explain(QUERIES)
-    assert not_stopped(explanations) == {(AFTER_A_CHANGE,)}
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.PrivacyLeakWarning")
+def test_prototypes_need_no_explainer() -> None:
+    pytest.importorskip("opendp", reason="needs the extra [dp]")
+    people = Population.from_frame(ROWS, infer_domains(ROWS, SCHEMA))
+    method = DPPrototypes(rows=200, model_access="public", seed=0)
+    explainer = private(population=people, policy=None, method=method)
+    assert len(explainer.explain(QUERIES)) == len(QUERIES)
 
 
-class Independent:
-    """An explainer whose answers depend on no single row."""
+# --- which explainers are asked -------------------------------------------------------------------
 
-    depends_on_rows = "no"
+
+class Declared:
+    """An explainer that declares whether its answers depend on single rows."""
+
+    def __init__(self, depends_on_rows: str) -> None:
+        self.depends_on_rows = depends_on_rows
+        self.n_calls = 0
 
     def explain(self, queries: pd.DataFrame) -> pd.DataFrame:
+        self.n_calls += 1
         return queries.assign(income=95.0)
 
 
-@pytest.mark.usefixtures("silent")
-def test_an_explainer_that_depends_on_no_row_starts_the_search_and_steers_to_none() -> None:
-    explanations = private(Independent(), population=DECLARED).explain(QUERIES)
-    assert not_stopped(explanations) == {(AFTER_A_CHANGE,)}
-    assert set(explanations.findings) != {None}
+@pytest.mark.parametrize(
+    ("depends_on_rows", "guarantee", "is_asked"),
+    [
+        ("yes", "catalogue", False),
+        ("unknown", "catalogue", False),
+        ("no", "catalogue", True),
+        ("yes", "lookup", True),
+    ],
+)
+def test_row_dependent_explainer_is_not_asked(
+    depends_on_rows: str, guarantee: Any, is_asked: bool
+) -> None:
+    """In lookup mode, it is: its counterfactual is what is protected."""
+    explainer = Declared(depends_on_rows)
+    policy = PrivacyPolicy(k=K, guarantee=guarantee)
+    explanations = private(explainer, policy=policy).explain(QUERIES)
+    assert (explainer.n_calls > 0) == is_asked
+    assert (set(explanations.findings) != {None}) == is_asked
 
 
-def test_the_public_certificate_lists_what_is_not_stopped() -> None:
-    entry = private(None).explain(QUERIES).generalized[0]
-    assert entry.to_dict()["certificate"]["not_stopped"] == [AFTER_A_CHANGE]
+@pytest.mark.parametrize("explainer", [NearestUnlikeNeighbour(ROWS[FEATURES], label), fail])
+def test_explainer_does_not_decide_on_answers(explainer: Any, explanations: Explanations) -> None:
+    assert private(explainer).explain(QUERIES) == explanations
 
 
-# --- moves ----------------------------------------------------------------------------------------
+def test_unknown_declaration_is_refused() -> None:
+    with pytest.raises(AdapterError, match="depends_on_rows"):
+        private(Declared("perhaps"))
 
 
-def test_an_answer_says_only_which_values_equal_the_querys() -> None:
-    explanations = private(None).explain(QUERIES)
-    n_unchanged = 0
+# --- what an explanation says ---------------------------------------------------------------------
+
+
+def test_certificate_lists_what_is_not_stopped(explanations: Explanations) -> None:
     for entry in explanations.generalized:
+        content = entry.to_dict()["certificate"]
+        assert content["not_stopped"] == ["intersection after a change"]
+
+
+def test_answer_names_unchanged_values(explanations: Explanations) -> None:
+    entries = explanations.generalized
+    contents = [entry.to_dict() for entry in entries]
+    for entry, content in zip(entries, contents, strict=True):
         query = QUERIES.iloc[entry.query]
-        equal = [name for name, value in entry.released.items() if value == query[name]]
-        said = entry.to_dict()
-        assert sorted(said.get("unchanged", [])) == sorted(equal)
-        assert "moved" not in said
-        n_unchanged += len(equal)
-    assert n_unchanged > 0
+        equal = {name for name, value in entry.released.items() if value == query[name]}
+        assert {*content.get("unchanged", [])} == equal
+    assert any("unchanged" in content for content in contents)
 
 
-# --- the explainer's sample at fit ----------------------------------------------------------------
+# --- the explainer's own methods ------------------------------------------------------------------
 
 
-def test_the_explainer_is_sampled_at_fit_and_not_asked_for_answers() -> None:
-    explanations = private(neighbour()).explain(QUERIES)
-    summary = explanations.summary()
-    assert summary["sampled"] == 20
-    assert summary["native_rate"] == 1  # a nearest neighbour returns training rows
-    assert set(explanations.findings) == {None}
+@pytest.fixture(scope="module")
+def private_dice() -> Any:
+    return private(dice_of("random"))
 
 
-def test_the_sample_can_be_switched_off() -> None:
-    summary = private(neighbour(), sample_explainer=0).explain(QUERIES).summary()
-    assert summary["sampled"] is None
-    assert summary["native_rate"] is None
-    with pytest.raises(InputError, match="sample_explainer"):
-        private(neighbour(), sample_explainer=-1)
+def test_dice_method_returns_answers_of_explain(private_dice: Any) -> None:
+    result = private_dice.generate_counterfactuals(QUERIES, total_CFs=2)
+    explanations = private_dice.explain(QUERIES, total_CFs=2)
+    assert explanations == private_dice.explain(QUERIES, answers=2)
+    assert type(result).__name__ == "CounterfactualExplanations"
+    for query, examples in enumerate(result.cf_examples_list):
+        released = [entry for entry in explanations.for_query(query) if entry.status == "released"]
+        incomes = [entry.released["income"] for entry in released]
+        assert examples.final_cfs_df["income"].tolist() == incomes
+        assert set(examples.final_cfs_df["approved"]) == {1}
 
 
-def test_only_refused_people_are_explained_and_one_at_a_time() -> None:
+def test_dice_importances_are_shares_of_answers(private_dice: Any) -> None:
+    result = private_dice.local_feature_importance(QUERIES, total_CFs=10)
+    explanations = private_dice.explain(QUERIES, answers=10)
+    for query, importance in enumerate(result.local_importance):
+        incomes = [
+            entry.released["income"]
+            for entry in explanations.for_query(query)
+            if entry.status == "released"
+        ]
+        is_changed = np.array(incomes) != QUERIES["income"].iat[query]
+        assert {*importance} == {*FEATURES}
+        assert importance["income"] == pytest.approx(is_changed.mean())
+
+
+def test_options_without_effect_warn_once(private_dice: Any) -> None:
+    options = {"random_seed": 4, "proximity_weight": 0.5, "verbose": False}
+    with pytest.warns(IgnoredOptionWarning, match="proximity_weight, random_seed") as caught:
+        private_dice.generate_counterfactuals(QUERIES, total_CFs=1, **options)
+    (warning,) = caught
+    assert warning.filename == __file__
+    with pytest.warns(IgnoredOptionWarning, match="weight"):
+        private(fail)(QUERIES, weight=3.0)
+
+
+def test_promising_option_is_refused(private_dice: Any) -> None:
+    with pytest.raises(AdapterError, match="stopping_threshold"):
+        private_dice.generate_counterfactuals(QUERIES, total_CFs=1, stopping_threshold=0.9)
+
+
+@pytest.mark.usefixtures("silent")
+def test_function_gives_several_answers() -> None:
+    assert len(private(fail)(QUERIES, total_CFs=2)) == 2 * len(QUERIES)
+
+
+# --- the explainer's sample -----------------------------------------------------------------------
+
+
+def test_sample_measures_native_rate(mlflow_store: str) -> None:
+    """The figure reaches the run once, however many calls are logged, and the report."""
+    explainer = private(NearestUnlikeNeighbour(ROWS[FEATURES], label), sample_explainer=20)
+    logger = RunLogger(experiment="defaults")
+    for _ in range(2):
+        logger.log(explainer.explain(QUERIES))
+    figures = figures_of(logger.run_id, mlflow_store)
+    assert (figures["sampled"], figures["native_rate"], figures["examined"]) == (20, 1, 0)
+    metric = PrivacyReport.of_runs(explainer.explain(QUERIES).log()).data.metric("native_rate")
+    assert (metric.value, metric.n) == (1, 20)
+
+
+def test_sample_has_only_refused_people() -> None:
+    """The explainer is asked about one at a time, and not at all if nobody wants a sample."""
     calls: list[pd.DataFrame] = []
 
     def explain(queries: pd.DataFrame) -> pd.DataFrame:
         calls.append(queries)
         return queries.assign(income=95.0)
 
+    assert private(explain).explain(QUERIES).summary()["sampled"] is None
+    assert not calls
     private(explain, sample_explainer=7)
     assert [len(queries) for queries in calls] == [1] * 7
-    assert not np.any(label(pd.concat(calls)) == 1)
+    assert not label(pd.concat(calls)).any()
 
 
-def test_no_further_person_is_explained_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.release.sampling.SECONDS", -1.0)
-    assert private(neighbour()).explain(QUERIES).summary()["sampled"] is None
+def test_negative_sample_is_refused() -> None:
+    with pytest.raises(InputError, match="sample_explainer"):
+        private(fail, sample_explainer=-1)
 
 
-def test_an_explainer_that_fails_at_fit_is_a_warning_without_its_text(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def explain(queries: pd.DataFrame) -> pd.DataFrame:
-        raise ValueError(CANARY)
-
+def test_failing_sample_only_warns(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "cfk_plugin"):
-        protected = private(explain)
+        explainer = private(fail, sample_explainer=20)
     assert "ValueError" in caplog.text
     assert CANARY not in caplog.text
-    assert protected.explain(QUERIES).summary()["sampled"] is None
-
-
-def test_the_sample_is_logged_once_however_many_calls_follow(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    logger = RunLogger(experiment="defaults", tracking_uri=uri)
-    protected = private(neighbour())
-    for _ in range(3):
-        logger.log(protected.explain(QUERIES))
-    figures = figures_of(logger.run_id, uri)
-    assert (figures["sampled"], figures["native_rate"], figures["examined"]) == (20, 1, 0)
-
-
-# --- the report -----------------------------------------------------------------------------------
-
-RAW_VALUES = "Private values are released unchanged"
-
-
-def reported(explanations: Any) -> Any:
-    return PrivacyReport.of_runs(explanations.log(experiment="defaults")).data
-
-
-@pytest.mark.usefixtures("mlflow_store")
-def test_the_report_says_what_the_default_leaves_open_and_how_the_explainer_would_leak() -> None:
-    data = reported(private(neighbour()).explain(QUERIES))
-    limits = " ".join(data.limits)
-    assert RAW_VALUES not in limits
-    assert "at least k people could have them" in limits
-    assert data.metric("native_rate").value == 1
-    assert data.metric("native_rate").n == 20
-
-
-# --- k alone --------------------------------------------------------------------------------------
-
-
-def test_k_alone_is_the_default_policy_with_this_k() -> None:
-    by_k = private(None, policy=None, k=K).explain(QUERIES)
-    by_policy = private(None).explain(QUERIES)
-    assert by_k.policy == PrivacyPolicy(k=K)
-    assert by_k.to_json() == by_policy.to_json()
-
-
-def test_k_beside_a_policy_or_prototypes_is_refused() -> None:
-    with pytest.raises(PolicyError, match="policy and k both say"):
-        private(None, k=K)
-    with pytest.raises(PolicyError, match="leave out k: prototypes have no policy, no k"):
-        private(None, policy=None, k=K, method="dp")
-    with pytest.raises(PolicyError, match="k must be a whole number >= 2, got 1"):
-        private(None, policy=None, k=1)
-
-
-@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.PrivacyLeakWarning")
-def test_prototypes_need_no_explainer() -> None:
-    people = Population.from_frame(ROWS, infer_domains(ROWS, SCHEMA))
-    settings = {"model": label, "population": people, "desired": 1}
-    with pytest.raises(PolicyError, match="leave out policy: prototypes"):
-        protect(**settings, method="dp", policy=PrivacyPolicy())
-    answers = DPPrototypes(rows=200, model_access="public", seed=0)
-    private = protect(**settings, method=answers)
-    assert "no_explainer" in repr(private)
-    assert len(private.explain(QUERIES)) == len(QUERIES)
-
-
-def test_a_policy_is_the_same_however_its_numbers_are_written() -> None:
-    shares = ("min_pureness", "max_ncp", "t", "near_native")
-    for name in shares:
-        one, other = PrivacyPolicy(**{name: 1}), PrivacyPolicy(**{name: 1.0})
-        assert one == other
-        assert one.sha256 == other.sha256
+    assert explainer.explain(QUERIES).summary()["native_rate"] is None

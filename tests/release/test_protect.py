@@ -1,429 +1,281 @@
-"""The main job: an explainer goes in, and its answers come out protected; and the manners of the
-doors.
-"""
+"""Protecting an explainer or counterfactuals: answers belong to queries and to nothing else."""
 
 from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.compose import make_column_transformer
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 
+from applicants import FEATURES, ROWS, label
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import (
     Attribute,
-    Explanations,
-    GeneralizedCounterfactual,
     KAnonymizer,
     Population,
     PrivacyPolicy,
     Schema,
     protect,
 )
-from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.tables import Counterfactual
 from cfk_plugin.errors import PolicyError
 
-CITIES = ["Antwerp", "Bruges", "Ghent", "Liege", "Namur"]
-LEVELS = ["low", "mid", "high"]
-QUASI = ["age", "height", "city", "education"]
-NUMBERS = ["age", "height", "pay", "debt"]
 K = 5
+QUASI_IDENTIFIERS = ["age", "job", "education"]
+TRAIN = ROWS[FEATURES]
+POPULATION = Population.from_frame(
+    TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=QUASI_IDENTIFIERS)
+)
+REFUSED = TRAIN[label(TRAIN) == 0].head(6).reset_index(drop=True)
+ACCEPTED = TRAIN[label(TRAIN) == 1].head(6).reset_index(drop=True)
+LOOKUP = PrivacyPolicy(guarantee="lookup", k=K)
+POLICIES = {"lookup": LOOKUP, "catalogue": PrivacyPolicy(k=K)}
 
 
-def table(n: int = 240) -> pd.DataFrame:
-    rng = np.random.default_rng(5)
-    return pd.DataFrame(
-        {
-            "age": rng.integers(18, 80, n),
-            "height": rng.normal(172, 9, n).round(1),
-            "city": rng.choice(CITIES, n),
-            "education": rng.choice(LEVELS, n, p=[0.5, 0.3, 0.2]),
-            "pay": rng.integers(15, 95, n),
-            "debt": rng.normal(20, 6, n).round(2),
-        }
-    )
+def fitted(policy: PrivacyPolicy = LOOKUP, model: Any = label, desired: Any = 1) -> KAnonymizer:
+    return KAnonymizer(policy=policy).fit(POPULATION, model, desired)
 
 
-def granted(rows: pd.DataFrame) -> np.ndarray:
-    score = rows["pay"].astype(float) + rows["age"].astype(float) / 3 - rows["debt"].astype(float)
-    return np.where(score > 50, "granted", "refused")
+def private(explainer: Any, **settings: Any) -> Any:
+    defaults = {"model": label, "population": POPULATION, "policy": LOOKUP, "desired": 1}
+    return protect(explainer, **defaults | settings)
 
 
-TRAIN = table()
-OPTIONS: dict[str, Any] = {
-    "quasi_identifiers": QUASI,
-    "sensitive": ["pay"],
-    "ordinal": {"education": LEVELS},
-}
-SCHEMA = Schema.from_frame(TRAIN, **OPTIONS)
-POPULATION = Population.from_frame(TRAIN, SCHEMA)
-GUARANTEES = ["lookup", "catalogue"]
-POLICY = PrivacyPolicy(guarantee="lookup", k=K)
-REFUSED = TRAIN[granted(TRAIN) == "refused"].head(6).reset_index(drop=True)
-WANTED = TRAIN[granted(TRAIN) == "granted"].head(6)
+@pytest.fixture(scope="module")
+def neighbour() -> NearestUnlikeNeighbour:
+    return NearestUnlikeNeighbour(TRAIN, label)
 
 
-def fitted(
-    population: Population = POPULATION, policy: PrivacyPolicy = POLICY, **options: Any
-) -> KAnonymizer:
-    asked = {"model": granted, "desired": "granted", **options}
-    return KAnonymizer(policy=policy).fit(population, **asked)
+def contents(explanations: Any) -> list[Any]:
+    """Return explanations as JSON without the numbers of their queries."""
+    return [{**entry.to_dict(), "query": 0} for entry in explanations]
 
 
-def private(explainer: Any, **options: Any) -> Any:
-    return protect(
-        explainer, **{"model": granted, "population": POPULATION, "policy": POLICY, **options}
-    )
+# --- progress -------------------------------------------------------------------------------------
 
 
-def recount(result: Explanations, n: int | None = None) -> list[GeneralizedCounterfactual]:
-    """Check k of every released entry, and how many there are; return them."""
-    assert len(result.released) == (len(result) if n is None else n) > 0
-    for entry in result.generalized:
-        inside = [entry.region.contains(row) for row in TRAIN[QUASI].to_dict("records")]
-        assert sum(inside) == entry.certificate.k >= K
-    return [*result.generalized]
-
-
-class OfCallerError(Exception):
+class CallerError(Exception):
     """What a caller's own code raises."""
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_what_a_callers_progress_raises_reaches_the_caller(guarantee: Any) -> None:
-    """It was taken for a failure of the protector, which withheld every explanation."""
+@pytest.mark.parametrize("guarantee", POLICIES)
+def test_error_in_progress_reaches_the_caller(
+    guarantee: str, neighbour: NearestUnlikeNeighbour
+) -> None:
+    """It is not mistaken for a failure of the protector, which would withhold every answer."""
 
     def stop(done: int, total: int) -> None:
-        raise OfCallerError(f"{done} of {total}")
+        raise CallerError
 
-    policy = PrivacyPolicy(guarantee=guarantee, k=K)
-    explainer, anonymizer = (
-        private(NearestUnlikeNeighbour(TRAIN, granted), policy=policy),
-        fitted(policy=policy),
-    )
-    calls: list[Any] = [lambda: explainer.explain(REFUSED, progress=stop)]
-    if guarantee == "catalogue":
-        calls += [lambda: anonymizer.explain(REFUSED, progress=stop)]
-    else:
-        calls += [lambda: anonymizer.transform(WANTED, progress=stop)]
-    for call in calls:
-        with pytest.raises(OfCallerError, match=r"\d of \d"):
-            call()
+    explainer = private(neighbour, policy=POLICIES[guarantee])
+    with pytest.raises(CallerError):
+        explainer.explain(REFUSED, progress=stop)
     assert len(explainer.explain(REFUSED).released) == len(REFUSED)
 
 
-# --- explainers -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("method", "objective"),
-    [
-        ("exact", "pureness"),
-        ("exact", "ncp"),
-        ("grasp", "ncp"),
-        ("mondrian", "pureness"),
-    ],
-)
-def test_every_method_protects_nearest_neighbours(method: str, objective: Any) -> None:
-    explainer, told = NearestUnlikeNeighbour(TRAIN, granted), []
-    policy = PrivacyPolicy(guarantee="lookup", k=K, objective=objective)
-    result = private(explainer, policy=policy, method=method).explain(
-        REFUSED, progress=lambda done, total: told.append((done, total))
+@pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
+def test_progress_rises_to_the_total(method: str, neighbour: NearestUnlikeNeighbour) -> None:
+    reports: list[tuple[int, int]] = []
+    explanations = private(neighbour, method=method).explain(
+        REFUSED, progress=lambda *report: reports.append(report)
     )
-    assert [entry.query for entry in result] == list(range(len(REFUSED)))
-    assert set(result.findings) == {"native"}
-    raw = explainer.explain(REFUSED).reset_index(drop=True)
-    for entry in recount(result):
-        own = raw.iloc[entry.query]
-        assert entry.region.contains(own[QUASI].to_dict())
-        assert dict(entry.released) == {"pay": own["pay"], "debt": own["debt"]}
-        assert entry.certificate.method == method
-        assert (entry.recount.k_private or 0) >= 1
-    assert told == sorted(told)
-    assert told[-1][0] == told[-1][1] > 0
-    assert all(0 <= done <= total for done, total in told)
+    assert [entry.query for entry in explanations] == [*range(len(REFUSED))]
+    assert {entry.certificate.method for entry in explanations.generalized} == {method}
+    assert reports == sorted(reports)
+    assert reports[-1][0] == reports[-1][1] > 0
 
 
-def test_a_function_may_give_several_answers_per_query_in_any_order() -> None:
-    candidates = TRAIN[granted(TRAIN) == "granted"]
-
-    def explainer(rows: pd.DataFrame) -> pd.DataFrame:
-        found = pd.concat([candidates.iloc[i * 5 : i * 5 + 3] for i in range(len(rows))])
-        return found.assign(query=np.repeat(np.arange(len(rows)), 3)).sample(frac=1, random_state=1)
-
-    result = private(explainer).explain(REFUSED)
-    assert [entry.query for entry in result] == np.repeat(np.arange(len(REFUSED)), 3).tolist()
-    recount(result)
-    for i in range(len(REFUSED)):
-        pays = sorted(entry.released["pay"] for entry in result.for_query(i))
-        assert pays == sorted(candidates["pay"].iloc[i * 5 : i * 5 + 3])
+# --- queries and their answers --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("method", "guarantee"),
-    [("random", "lookup"), ("kdtree", "lookup")],
-)
-def test_dice(method: str, guarantee: Any) -> None:
-    dice_ml = pytest.importorskip("dice_ml", reason="needs the extra [dice]")
-    encoder = make_column_transformer(
-        (OneHotEncoder(), ["city", "education"]), remainder="passthrough"
-    )
-    labels = (granted(TRAIN) == "granted").astype(int)
-    classifier = make_pipeline(encoder, RandomForestClassifier(15, random_state=0, n_jobs=1)).fit(
-        TRAIN, labels
-    )
-    data = dice_ml.Data(
-        dataframe=TRAIN.assign(outcome=labels), continuous_features=NUMBERS, outcome_name="outcome"
-    )
-    explainer = dice_ml.Dice(
-        data, dice_ml.Model(model=classifier, backend="sklearn"), method=method
-    )
-    protected = private(
-        explainer,
-        model=classifier,
-        policy=PrivacyPolicy(k=K, guarantee=guarantee),
-    )
-    queries = TRAIN[classifier.predict(TRAIN) == 0].head(2)
-    options = {"random_seed": 1} if method == "random" else {}
-    before, state = queries.copy(deep=True), random_state()
-    result = protected.explain(queries, total_CFs=3, **options)
-    assert [entry.query for entry in result] == [0, 0, 0, 1, 1, 1]
-    recount(result, len(result.released))
-    assert {entry.reason for entry in result.withheld} <= {"pureness_below_floor", "none_found"}
-    assert ("native" in result.findings) == (method == "kdtree")
-    native = protected.generate_counterfactuals(
-        queries, total_CFs=3, desired_class="opposite", **options
-    )
-    rebuilt = [
-        examples.final_cfs_df
-        for examples in native.cf_examples_list
-        if examples.final_cfs_df is not None
+def test_unordered_answers_find_their_queries() -> None:
+    """A function may return several answers to a query."""
+    accepted = TRAIN[label(TRAIN) == 1]
+    numbers = np.repeat(np.arange(len(REFUSED)), 3)
+
+    def explain(queries: pd.DataFrame) -> pd.DataFrame:
+        answers = accepted.head(len(numbers)).assign(query=numbers)
+        return answers.sample(frac=1, random_state=1)
+
+    explanations = private(explain).explain(REFUSED)
+    assert [entry.query for entry in explanations] == numbers.tolist()
+    for query in range(len(REFUSED)):
+        incomes = {entry.released["income"] for entry in explanations.for_query(query)}
+        assert incomes == set(accepted["income"].iloc[3 * query : 3 * query + 3])
+
+
+def test_counterfactuals_may_be_objects() -> None:
+    objects = [
+        Counterfactual(7, ACCEPTED.loc[2].to_dict()),
+        Counterfactual(2, ACCEPTED.loc[3].to_dict()),
     ]
-    assert type(native).__module__.startswith("dice_ml")
-    assert sum(map(len, rebuilt)) == len(result.released)
-    pd.testing.assert_frame_equal(queries, before)
-    assert random_state() == state
+    explanations = fitted().transform(objects)
+    assert [entry.query for entry in explanations] == [7, 2]
+    assert contents(explanations) == contents(fitted().transform(ACCEPTED[2:4]))
+
+
+@pytest.mark.parametrize("desired", [1, lambda labels: labels == 1, "opposite"])
+def test_lone_request_equals_batch(desired: Any) -> None:
+    """A batch of many is computed in another way than a few."""
+    counterfactuals = pd.concat([TRAIN[label(TRAIN) == 1]] * 2, ignore_index=True).head(60)
+    counterfactuals.loc[::3, "income"] += 0.5
+    counterfactuals.loc[1::3, "age"] += 40
+    factuals = pd.concat([REFUSED] * 10, ignore_index=True)
+    anonymizer = fitted(replace(LOOKUP, min_pureness=0), desired=desired)
+    batch = anonymizer.transform(counterfactuals, factuals)
+    assert batch.released
+    for i in range(30):
+        single = anonymizer.transform(counterfactuals.iloc[[i]], factuals.iloc[[i]])
+        assert contents(single) == contents(batch[i : i + 1])
+
+
+def test_repeated_query_asks_no_model() -> None:
+    n_calls = Counter[str]()
+
+    def model(rows: pd.DataFrame) -> Any:
+        n_calls["model"] += 1
+        return label(rows)
+
+    anonymizer = fitted(POLICIES["catalogue"], model)
+    explanations = anonymizer.explain(REFUSED)
+    n_calls.clear()
+    assert anonymizer.explain(REFUSED) == explanations
+    assert not n_calls
+
+
+def test_lookup_asks_once_about_a_combination() -> None:
+    """Only a training row's own label is another question."""
+    n_questions = Counter[Any]()
+
+    def model(rows: pd.DataFrame) -> Any:
+        if is_fitted:
+            n_questions.update(rows.itertuples(index=False, name=None))
+        return label(rows)
+
+    is_fitted = False
+    anonymizer = fitted(model=model)
+    is_fitted = True
+    assert anonymizer.transform(ACCEPTED).released
+    assert 1 <= max(n_questions.values()) <= 2
+
+
+class Careless:
+    """An explainer that changes its argument and the global random states."""
+
+    instance_based = True
+
+    def explain(self, rows: pd.DataFrame) -> pd.DataFrame:
+        answers = NearestUnlikeNeighbour(TRAIN, label).explain(rows)
+        random.random()
+        np.random.seed(1)  # noqa: NPY002
+        rows.loc[:, "age"] = 0
+        return answers
+
+
+def random_states() -> str:
+    with np.printoptions(threshold=1_000):
+        return f"{random.getstate()} {np.random.get_state()}"  # noqa: NPY002
+
+
+METHODS = [("grasp", "lookup"), ("mondrian", "lookup"), ("auto", "lookup"), ("auto", "catalogue")]
+
+
+@pytest.mark.parametrize(("method", "guarantee"), METHODS)
+def test_same_seed_gives_same_answers(method: str, guarantee: str) -> None:
+    settings = KAnonymizer(policy=POLICIES[guarantee], method=method, seed=9)
+    one, two = (
+        private(Careless(), policy=None, method=settings, sample_explainer=0) for _ in range(2)
+    )
+    explanations = one.explain(REFUSED)
+    assert one.explain(REFUSED) == two.explain(REFUSED) == two(REFUSED) == explanations
+    assert two.explain(REFUSED).to_json() == explanations.to_json()
+    assert not hasattr(settings, "policy_"), "the caller's settings are not fitted"
+
+
+@pytest.mark.parametrize("guarantee", POLICIES)
+def test_nothing_of_the_caller_changes(
+    guarantee: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tables and random states stay as they are, and the terminal stays empty."""
+    caplog.set_level(logging.INFO)
+    before = random_states()
+    queries = REFUSED.copy()
+    private(Careless(), policy=POLICIES[guarantee]).explain(queries)
+    assert random_states() == before
+    pd.testing.assert_frame_equal(queries, REFUSED)
+    pd.testing.assert_frame_equal(POPULATION.frame, TRAIN)
+    assert capsys.readouterr() == ("", "")
+    messages = [record.message for record in caplog.records if record.name.startswith("cfk")]
+    # `fit` must say this of a table.
+    assert [text for text in messages if "in groups without an entry" not in text] == []
 
 
 # --- models and outcomes --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_regressor_of_some_columns_with_a_callable_goal(guarantee: Any) -> None:
-    numbers = TRAIN[NUMBERS[::-1]]
-    regressor = RandomForestRegressor(10, random_state=0, n_jobs=1).fit(
-        numbers, numbers["pay"] - numbers["debt"]
-    )
+@pytest.mark.parametrize("guarantee", POLICIES)
+def test_regressor_with_callable_goal_is_recounted(guarantee: str) -> None:
+    def score(rows: pd.DataFrame) -> Any:
+        return (rows["age"] + rows["income"]).to_numpy()
 
-    def enough(values: np.ndarray) -> np.ndarray:
-        return np.asarray(values) > 40.5
+    def is_enough(scores: Any) -> Any:
+        return scores > 90
 
-    is_enough = enough(regressor.predict(numbers))
-    result = fitted(
-        policy=replace(POLICY, guarantee=guarantee, min_pureness=0), model=regressor, desired=enough
-    ).transform(TRAIN[is_enough].head(4), TRAIN[~is_enough].head(4))
-    for entry in recount(result):
-        rows = numbers[[entry.region.contains(row) for row in TRAIN[QUASI].to_dict("records")]]
-        assert entry.recount.k_desired == enough(regressor.predict(rows)).sum()
-        assert (
-            entry.recount.k_consistent
-            == enough(regressor.predict(rows.assign(**dict(entry.released)))).sum()
-        )
+    is_accepted = is_enough(score(TRAIN))
+    anonymizer = fitted(replace(POLICIES[guarantee], min_pureness=0), score, is_enough)
+    explanations = anonymizer.transform(TRAIN[is_accepted].head(4), TRAIN[~is_accepted].head(4))
+    assert len(explanations.generalized) == 4
+    for entry in explanations.generalized:
+        inside = TRAIN[[entry.region.contains(row) for row in TRAIN.to_dict("records")]]
+        advised = inside.assign(income=entry.released["income"])
+        assert len(inside) == entry.certificate.k >= K
+        assert entry.recount.k_desired == is_enough(score(inside)).sum()
+        assert entry.recount.k_consistent == is_enough(score(advised)).sum()
 
 
-@pytest.mark.parametrize("desired", [np.str_("granted"), lambda labels: labels == "granted"])
-def test_forms_of_the_same_goal(desired: Any) -> None:
-    raw = TRAIN.head(12)
-    plain, result = fitted().transform(raw), fitted(desired=desired).transform(raw)
-    told = Outcome() if callable(desired) else Outcome("granted")
-    assert [*result] == [
-        replace(e, outcome=told) if isinstance(e, GeneralizedCounterfactual) else e for e in plain
-    ]
-    turned = fitted(desired="opposite").transform(raw, factuals=pd.concat([REFUSED.head(1)] * 12))
-    assert [entry.status for entry in turned] == [entry.status for entry in plain]
+def test_weight_narrows_a_column() -> None:
+    def width(weight: float) -> float:
+        columns = {"age": Attribute(weight=weight)}
+        schema = Schema.from_frame(TRAIN, quasi_identifiers=QUASI_IDENTIFIERS, columns=columns)
+        anonymizer = KAnonymizer(policy=replace(LOOKUP, objective="ncp"))
+        anonymizer.fit(Population.from_frame(TRAIN, schema), label, 1)
+        ages = [entry.region["age"] for entry in anonymizer.transform(ACCEPTED).generalized]
+        return float(np.mean([age.high - age.low for age in ages]))
+
+    assert width(20.0) < width(0.05)
 
 
-def test_weights_steer() -> None:
-    policy = PrivacyPolicy(guarantee="lookup", k=K, objective="ncp")
-
-    def result(**weights: float) -> Explanations:
-        columns = {name: Attribute(weight=weight) for name, weight in weights.items()}
-        schema = Schema.from_frame(TRAIN, **OPTIONS, columns=columns)
-        return fitted(Population.from_frame(TRAIN, schema), policy).transform(WANTED)
-
-    def width(result: Explanations) -> float:
-        return float(np.mean([e.region["age"].high - e.region["age"].low for e in recount(result)]))  # type: ignore[union-attr]
-
-    assert width(result(age=20.0)) < width(result(age=0.05))
-    for free in QUASI:
-        found = result(**{name: float(name != free) for name in QUASI})
-        assert all(entry.certificate.optimal for entry in recount(found))
+def test_fit_replaces_the_one_before() -> None:
+    anonymizer = fitted()
+    before = anonymizer.transform(ACCEPTED)
+    anonymizer.fit(POPULATION, lambda rows: np.digitize(rows["income"], [40, 65]), 2)
+    assert anonymizer.transform(ACCEPTED) != before
+    assert anonymizer.fit(POPULATION, label, 1).transform(ACCEPTED) == before
 
 
-def test_the_model_is_asked_once_about_each_cell() -> None:
-    rng = np.random.default_rng(3)
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(18, 60, 300),
-            "city": rng.choice(CITIES, 300),
-            "income": rng.permutation(300),
-        }
-    )
-    population = Population.from_frame(
-        frame, Schema.from_frame(frame, quasi_identifiers=["age", "city"])
-    )
-    asked: list[tuple[Any, ...]] = []
-
-    def model(rows: pd.DataFrame) -> Any:
-        if len(rows) != 256:  # the trial in `fit`
-            asked.extend(rows.itertuples(index=False, name=None))
-        return (rows["income"] + 3 * rows["age"] > 180).to_numpy()
-
-    anonymizer = fitted(
-        population, PrivacyPolicy(guarantee="lookup", k=8), model=model, desired=True
-    )
-    raw = frame[frame["income"] + 3 * frame["age"] > 180].head(20)
-    released = anonymizer.transform(raw).released
-    members = {
-        tuple(row)
-        for entry in released
-        for row in frame.iloc[population.members(entry.region)].to_numpy()
-    }
-    counts = pd.Series([tuple(row) for row in asked]).value_counts()
-    again = {cell for cell, n in counts.items() if n > 1}
-    # A training row's own prediction is another question.
-    assert again <= {tuple(row) for row in raw.to_numpy()} | members
-    assert counts.max() <= 2
+@pytest.mark.parametrize("name", ["policy", "k", "plugins"])
+def test_anonymizer_has_its_own_settings(name: str) -> None:
+    settings = {"policy": None} | {name: {"policy": LOOKUP, "k": 5, "plugins": [object()]}[name]}
+    with pytest.raises(PolicyError, match=name):
+        private(None, method=KAnonymizer(policy=LOOKUP), **settings)
 
 
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def test_the_table_of_a_result_has_every_column_and_no_label() -> None:
-    train = TRAIN.assign(label=granted(TRAIN))
-    population = Population.from_frame(train, Schema.from_frame(train, **OPTIONS, target="label"))
-    result = fitted(population).transform(train.head(10))
-    frame, audit = result.to_frame(), result.audit_frame()
-    assert (
-        frame["status"].tolist() == audit["status"].tolist() == [entry.status for entry in result]
-    )
-    assert list(frame.columns[3:9]) == list(TRAIN.columns)
-    assert frame.loc[frame["status"] == "withheld", list(TRAIN.columns)].isna().all(axis=None)
-    certified = '"outcome": {"label": "granted"}'  # and not a person's own label
-    assert certified in result.to_json()
-    assert "granted" not in result.to_json().replace(certified, "") + frame.to_csv()
-
-
-def test_a_node_of_a_hierarchy_is_called_by_its_name() -> None:
-    tree = {
-        "1000": ["10**", "1***"],
-        "1050": ["10**", "1***"],
-        "2000": ["20**", "2***"],
-        "2018": ["20**", "2***"],
-    }
-    frame = pd.DataFrame({"zip": [*tree, "1000"] * 3, "income": range(15)})
-    schema = Schema.from_frame(
-        frame, quasi_identifiers=["zip"], columns={"zip": Attribute(hierarchy=tree)}
-    )
-    anonymizer = fitted(
-        Population.from_frame(frame, schema), model=lambda rows: rows["income"] >= 0, desired=True
-    )
-    entry, alone = anonymizer.transform(frame.iloc[[2, 0]]).generalized
-    assert entry.region["zip"] == {"2000", "2018"}
-    assert entry.cells()["zip"] == "20**"
-    assert entry.text({"zip": "1000", "income": 2}) == (
-        "The model would predict “yes” if one thing were different: zip “20**” instead of “1000”."
-    )
-    assert (alone.cells()["zip"], alone.titles) == ("1000", {})
-
-
-def test_counterfactuals_may_come_as_objects_with_their_queries() -> None:
-    objects = [Counterfactual(query, WANTED.iloc[row].to_dict()) for query, row in [(7, 2), (2, 3)]]
-    given = fitted().transform(objects)
-    assert [entry.query for entry in given] == [7, 2]
-    assert [entry.region for entry in given.released] == [
-        e.region for e in fitted().transform(WANTED[2:4]).released
-    ]
-
-
-# --- manners --------------------------------------------------------------------------------------
-
-
-def random_state() -> tuple[Any, ...]:
-    legacy = np.random.get_state()  # noqa: NPY002 - looked at, not used
-    return random.getstate(), legacy[0], legacy[1].tobytes(), *legacy[2:]  # type: ignore[union-attr, misc]
-
-
-@pytest.mark.parametrize(
-    ("method", "guarantee"),
-    [("grasp", "lookup"), ("mondrian", "lookup"), *(("auto", name) for name in GUARANTEES)],
-)
-def test_same_seed_same_result_and_nothing_else_changes(
-    method: str,
-    guarantee: Any,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    class Careless:
-        instance_based = True
-
-        def explain(self, rows: pd.DataFrame) -> pd.DataFrame:
-            found = NearestUnlikeNeighbour(TRAIN, granted).explain(rows)
-            random.random()
-            np.random.seed(1)  # noqa: NPY002 - what careless explainers do
-            rows.loc[:, "age"] = 0
-            return found
-
-    caplog.set_level(logging.INFO)
-    explainer, given, train = Careless(), REFUSED.head(3), TRAIN.copy(deep=True)
-    population, before = Population.from_frame(train, SCHEMA), random_state()
-    settings = KAnonymizer(policy=replace(POLICY, guarantee=guarantee), method=method, seed=9)
-    options = {"population": population, "policy": None, "method": settings}
-    one, two = (private(explainer, **options) for _ in range(2))
-    assert not hasattr(settings, "policy_"), "the settings that were given are not fitted"
-    result = one.explain(given)
-    recount(result)
-    # decorated, it is called as before
-    assert one.explain(given) == two.explain(given) == two(given) == result
-    assert two.explain(given).to_json() == result.to_json()
-    doubled = one.explain(pd.concat([given, given]))
-    assert [{**e.to_dict(), "query": 0} for e in doubled[:3]] == [
-        {**e.to_dict(), "query": 0} for e in doubled[3:]
-    ]
-    if method != "grasp":  # which draws for all of a table together
-        alone = [one.explain(given.iloc[[i]])[0].to_dict() for i in range(3)]
-        assert alone == [{**entry.to_dict(), "query": 0} for entry in result[:3]]
-    assert random_state() == before
-    assert vars(explainer) == {}
-    for frame, own in ((given, REFUSED.head(3)), (train, TRAIN), (population.frame, TRAIN)):
-        pd.testing.assert_frame_equal(frame, own)
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("cfk")]
-    assert all("in groups without an entry" in each for each in said)  # which `fit` must tell
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_fit_replaces_the_one_before() -> None:
-    anonymizer = fitted()
-    first = anonymizer.transform(WANTED)
-    anonymizer.fit(POPULATION, model=lambda rows: np.digitize(rows["pay"], [40, 65]), desired=2)
-    assert anonymizer.transform(WANTED) != first
-    assert anonymizer.fit(POPULATION, model=granted, desired="granted").transform(WANTED) == first
-
-
-@pytest.mark.parametrize("given", ["policy", "k", "plugins"])
-def test_beside_an_anonymizer_with_its_own_settings_others_are_refused(given: str) -> None:
-    values = {"policy": POLICY, "k": 5, "plugins": [object()]}
-    with pytest.raises(PolicyError, match=f"leave out {given}: the KAnonymizer"):
-        private(
-            NearestUnlikeNeighbour(TRAIN, granted),
-            **{"policy": None, "method": KAnonymizer(policy=POLICY), given: values[given]},
-        )
+def test_no_persons_label_is_shown() -> None:
+    """The table has every feature, and the certificate names the outcome that was asked for."""
+    train = TRAIN.assign(label=np.where(label(TRAIN) == 1, "granted", "refused"))
+    schema = Schema.from_frame(train, quasi_identifiers=QUASI_IDENTIFIERS, target="label")
+    population = Population.from_frame(train, schema)
+    anonymizer = KAnonymizer(policy=LOOKUP).fit(population, label, 1)
+    explanations = anonymizer.transform(train.head(10))
+    frame = explanations.to_frame()
+    assert {*FEATURES} <= {*frame}
+    assert frame.loc[frame["status"] == "withheld", FEATURES].isna().all(axis=None)
+    assert "granted" not in explanations.to_json() + frame.to_csv()
