@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
+from sklearn.base import clone
 
 from cfk_plugin.data.model import checked_later, thresholded
 from cfk_plugin.data.policy import PrivacyPolicy
@@ -74,7 +75,7 @@ def protect(
         too; see `KAnonymizer.fit`. Prototypes do not use them.
     method : str, Protector, KAnonymizer or DPPrototypes
         A name or a protector: see `KAnonymizer`. A `KAnonymizer` is used with its own settings,
-        such as `seed`; the object itself is not fitted or changed. "dp",
+        such as `random_state`; the object itself is not fitted or changed. "dp",
         or `DPPrototypes` with settings of your own: answers are differentially private prototypes,
         whatever the explainer would find. A `KAnonymizer` has its own policy and plugins, so
         that `policy`, `k` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`
@@ -134,7 +135,7 @@ def protect(
             "plugins": len(plugins) > 0,
         }
         _refuse_what_is_not_used(refused, "the KAnonymizer that is given as method has its own")
-        anonymizer = method.unfitted()
+        anonymizer = clone(method)
     else:
         anonymizer = KAnonymizer(
             policy=_policy_of(policy, k),

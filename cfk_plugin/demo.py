@@ -215,7 +215,7 @@ def show(
         cells = entry.cells()
         table.add_row("  after", *(cells[column] for column in columns), style="green")
         sentence = entry.text({str(column): value for column, value in factual.items()})
-        people = f"{entry.certificate.k} people match this."
+        people = f"At least {entry.certificate.k} people match this."
         sentences.append(f"Patient {entry.query}: {sentence} {people}")
     console.print(table)
     console.print(

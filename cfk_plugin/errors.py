@@ -60,10 +60,6 @@ class PluginError(CFKError, RuntimeError):
     """A plugin could not be loaded or broke its contract."""
 
 
-class NotFittedError(CFKError, RuntimeError):
-    """A method was called before `fit`."""
-
-
 class TrackingError(CFKError, RuntimeError):
     """A run could not be logged, or not be read; the explanations themselves are not affected."""
 

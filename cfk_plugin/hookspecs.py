@@ -152,7 +152,7 @@ class ProtectionRequest:
         From positions of counterfactuals, shape (m,), and encoded rows, shape (m, n_features), to
         whether the rows have the outcome that the counterfactuals reach, shape (m,). The model is
         asked about each row once.
-    seed : int
+    random_state : int
         For protectors that draw random numbers.
     progress : callable, optional
     """
@@ -161,7 +161,7 @@ class ProtectionRequest:
     policy: PrivacyPolicy
     rows: NDArray[np.float64]
     has_outcome: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.bool_]]
-    seed: int = 0
+    random_state: int = 0
     progress: Progress | None = None
 
     def __len__(self) -> int:

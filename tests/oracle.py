@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from math import ceil, inf, prod
+from math import ceil, floor, inf, prod
 from typing import Any
 
 import numpy as np
@@ -288,7 +288,7 @@ def figure_rules(world: World, content: Content) -> Iterator[str]:
     """The stated NCP and pureness are those of the region, and it is pure enough."""
     certificate = content["certificate"]
     loss = ncp(world, content["region"])
-    if not _is_stated(certificate["ncp"], loss):
+    if not _is_stated(certificate["ncp"], loss, ceil):
         yield f"the certificate states an NCP of {certificate['ncp']}, and it is {loss}"
     rows, are_all = combinations(world, content["region"])
     has_outcome = world.accepts(
@@ -300,7 +300,7 @@ def figure_rules(world: World, content: Content) -> Iterator[str]:
         yield f"the pureness is {pureness:.3f}, less than {world.least_pureness}"
     is_estimate = not certificate["exact"] or not are_all
     is_near = abs(certificate["pureness"] - pureness) <= 0.1
-    if not (is_near if is_estimate else _is_stated(certificate["pureness"], pureness)):
+    if not (is_near if is_estimate else _is_stated(certificate["pureness"], pureness, floor)):
         yield f"the certificate states a pureness of {certificate['pureness']}, and it is {pureness}"
 
 
@@ -624,9 +624,10 @@ def _is_equal(value: Any, other: Any) -> bool:
     return bool(value == other)
 
 
-def _is_stated(stated: float, counted: float) -> bool:
-    """Return whether a stated figure is the counted one, or the counted one with two decimals."""
-    return abs(stated - counted) <= TOLERANCE or stated == round(counted, 2)
+def _is_stated(stated: float, counted: float, rounding: Callable[[float], int]) -> bool:
+    """Return whether a stated figure is the counted one with two decimals, rounded up or down."""
+    tolerance = TOLERANCE if rounding is floor else -TOLERANCE
+    return stated == rounding(100 * counted + tolerance) / 100
 
 
 def _meets(labels: NDArray[Any], outcome: Content) -> Mask:

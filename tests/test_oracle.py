@@ -264,7 +264,7 @@ ANSWER = {
     "advised": {"q_age": 35, "q_city": "B"},
     "certificate": {
         "k": 4,
-        "ncp": (3 / 7 + 1) / 2,
+        "ncp": 0.72,  # (3 / 7 + 1) / 2, rounded up
         "pureness": 1.0,
         "exact": True,
         "margin": 0.0,

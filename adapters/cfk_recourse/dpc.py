@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 
 from cfk_plugin.data.model import LabelModel
@@ -25,7 +26,6 @@ from cfk_plugin.errors import (
     HostOnly,
     InputError,
     ModelError,
-    NotFittedError,
     PolicyError,
 )
 from cfk_recourse.gradients import Adam, Layer, Matrix, check_gradient, propagate, read_network

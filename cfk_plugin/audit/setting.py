@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import NotFittedError
 
 from cfk_plugin.audit.result import AuditResult, Rate, rate
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import Region
 from cfk_plugin.data.tables import require_features, whole_number
-from cfk_plugin.errors import HostOnly, InputError, NotFittedError, require
+from cfk_plugin.errors import HostOnly, InputError, require
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual

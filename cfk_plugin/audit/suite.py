@@ -178,7 +178,7 @@ class LinkageAudit(Audit):
         )
         batch = explainer.generate(queries)
         factuals = queries.take(batch.query[batch.slot]).reset_index(drop=True)
-        anonymizer = KAnonymizer(policy=owner.rules, method=owner.method, seed=task.seed)
+        anonymizer = KAnonymizer(policy=owner.rules, method=owner.method, random_state=task.seed)
         with refitting():
             population = Population.from_frame(split.training.X, schema)
             anonymizer.fit(population, model=model, desired=DESIRED)

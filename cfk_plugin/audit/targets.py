@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from cfk_plugin._protect import protect
 from cfk_plugin.adapting import CounterfactualBatch
@@ -421,8 +422,7 @@ class ProtectedOwner(_ModelOwner):
 
     def _answering(self, model: Any, people: Sample, seed: int) -> Answering:
         population = Population.from_frame(people.X, self.schema_of(people))
-        settings: dict[str, Any] = {"policy": self.rules, "method": self.method, "seed": seed}
-        anonymizer = KAnonymizer(**settings)
+        anonymizer = KAnonymizer(policy=self.rules, method=self.method, random_state=seed)
         asked: KAnonymizer | ProtectedExplainer = anonymizer
         published = None
         if promise_of(self.rules.guarantee).can_be_published:
@@ -436,7 +436,7 @@ class ProtectedOwner(_ModelOwner):
                 population=population,
                 desired=DESIRED,
                 sample_explainer=0,
-                method=KAnonymizer(**settings),
+                method=clone(anonymizer),
             )
         return Answering(
             lambda rows, queries: read_released(asked.explain(rows), queries), published
@@ -483,7 +483,7 @@ class PrototypeOwner(_ModelOwner):
             rows=self.rows,
             plausibility=self.plausibility,
             move_towards_query=self.move_towards_query,
-            seed=noise,
+            random_state=noise,
         )
 
 

@@ -131,7 +131,7 @@ def audit_linkage(
     check_report(place.output)
     names, case = opt.names("--attacks", attacks, ATTACKS), given.read()
     others = None if holdout is None else read_table(holdout)
-    anonymizer = KAnonymizer(policy=case.policy, method=given.method, seed=seed)
+    anonymizer = KAnonymizer(policy=case.policy, method=given.method, random_state=seed)
     anonymizer.fit(case.population, model=case.model, desired=case.desired)
     setting = Setting(anonymizer, case.raw, case.factuals, others, seed=seed, limit=limit)
     with progress_bar("attacking", console(stderr=True)) as told:

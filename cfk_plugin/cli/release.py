@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cfk_plugin.data.population import Population
     from cfk_plugin.release.explanations import Explanations
-    from cfk_plugin.release.recount import Recount
+    from cfk_plugin.release.files import FileRecount
 
 
 @command(
@@ -335,8 +335,7 @@ def verify(
     """
     import cfk_plugin._files as files
     from cfk_plugin.data.population import Population
-    from cfk_plugin.release.recount import Judge, Recount, examine
-    from cfk_plugin.release.released_file import require_answered, schema_in_file, unfit
+    from cfk_plugin.release.files import FileRecount, recount, schema_in_file, wrong_form
 
     if k is not None and k < 2:
         raise PolicyError(f"k must be a whole number >= 2, got {k}")
@@ -345,62 +344,61 @@ def verify(
     content = files.read_json(released)
     rows = files.read_table(train)
     roles = None if schema is None else files.read_schema(schema, rows)
-    faults = unfit(content, () if roles is None else roles.features)
-    if faults:
-        _show_recount(Recount(faults, ["anything else: the form has to be right first"]), as_json)
-        return opt.EXIT["fail"]
-    if roles is None:
+    if roles is None and not wrong_form(content, ()):
         roles = schema_in_file(content, rows)
+    if roles is None:
+        report = FileRecount(wrong_form(content, ()))
+        _show_recount(report, as_json)
+        return opt.EXIT[report.verdict]
     population = Population.from_frame(rows, roles)
-    judge = None
+    asked = None
+    outcome = desired
     if model is not None:
         asked = files.load_model(model, threshold)
         outcome = files.wanted(desired, asked, rows[list(roles.features)])
-        judge = Judge(population, asked, outcome)
-    answered = None
-    if queries is not None:
-        answered = require_answered(content, files.read_table(queries), population)
-    recount = examine(content, population, judge, k=k, queries=answered)
+    answered = None if queries is None else files.read_table(queries)
+    report = recount(content, population, model=asked, desired=outcome, queries=answered, k=k)
     if schema is None:
-        recount.unchecked.append("that each row is a person, and its columns (--schema)")
-    _show_recount(recount, as_json, content, population)
-    return opt.EXIT[recount.verdict]
+        report.unchecked.append("that each row is a person, and its columns (--schema)")
+    _show_recount(report, as_json, content, population)
+    return opt.EXIT[report.verdict]
 
 
 _SHOWN = 20
 
 
 def _show_recount(
-    recount: Recount,
+    report: FileRecount,
     as_json: bool,
     content: Mapping[str, Any] | None = None,
     population: Population | None = None,
 ) -> None:
-    """Print what was found; `content` and `population` are missing if the form is wrong."""
+    """Print what is wrong; `content` and `population` are missing if the form is wrong."""
     if as_json:
-        text = json.dumps(_plain_recount(recount), indent=1, ensure_ascii=False)
+        text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False)
         console().file.write(text + "\n")
         return
-    if recount.findings:
+    if report.findings:
         show(
             ("where", "problem"),
-            [(finding.where, finding.problem) for finding in recount.findings[:_SHOWN]],
+            [(finding.where, finding.problem) for finding in report.findings[:_SHOWN]],
         )
-        if len(recount.findings) > _SHOWN:
-            say(f"... and {len(recount.findings) - _SHOWN} more")
-    if content is None or population is None:
-        say(f"[bold]{recount.verdict}[/]", markup=True)
-    else:
-        say(f"[bold]{recount.verdict}[/]: {_counts(recount, content, population)}", markup=True)
-    if recount.still_true is not None:
-        say(f"{recount.still_true}")
-    if recount.not_stopped:
-        say(f"not stopped: {', '.join(recount.not_stopped)}")
-    for statement in recount.unchecked:
+        if len(report.findings) > _SHOWN:
+            say(f"... and {len(report.findings) - _SHOWN} more")
+    counts = ""
+    if content is not None and population is not None:
+        counts = f": {_counts(report, content, population)}"
+    say(f"[bold]{report.verdict}[/]{counts}", markup=True)
+    if report.n_answers is not None:
+        n_true = report.n_answers - len(report.untrue)
+        say(f"{n_true:,} of {report.n_answers:,} answers are true for the model")
+    if report.not_stopped:
+        say(f"not stopped: {', '.join(report.not_stopped)}")
+    for statement in report.unchecked:
         say(f"not checked: {statement}")
 
 
-def _counts(recount: Recount, content: Mapping[str, Any], population: Population) -> str:
+def _counts(report: FileRecount, content: Mapping[str, Any], population: Population) -> str:
     """Return how many entries a file has, and how many people the table and its regions have."""
     entries = content["explanations"]
     withheld = sum(entry["status"] == "withheld" for entry in entries)
@@ -408,33 +406,9 @@ def _counts(recount: Recount, content: Mapping[str, Any], population: Population
     if content["kind"] == "catalogue":
         counts = f"catalogue of {len(entries)} entries"
     counts += f", {population.n_people} people in the table"
-    if recount.counts:
-        counts += f", at least {min(recount.counts)} in a region"
+    if report.n_people:
+        counts += f", at least {min(report.n_people)} in a region"
     return counts
-
-
-def _plain_recount(recount: Recount) -> dict[str, Any]:
-    """Return what was found, as JSON holds it."""
-    still_true = None
-    if recount.still_true is not None:
-        still_true = {
-            "answers": recount.still_true.answers,
-            "still_true": recount.still_true.still_true,
-            "share": recount.still_true.share,
-            "broken": list(recount.still_true.broken),
-            "queries": list(recount.still_true.queries),
-        }
-    return {
-        "verdict": recount.verdict,
-        "findings": [
-            {"where": finding.where, "problem": finding.problem, "fails": finding.fails}
-            for finding in recount.findings
-        ],
-        "still_true": still_true,
-        "fewest_people": min(recount.counts, default=None),
-        "not_stopped": recount.not_stopped,
-        "not_checked": recount.unchecked,
-    }
 
 
 @command("plugins", "cfk plugins\nCFK_DISABLE_PLUGINS=nice cfk plugins")

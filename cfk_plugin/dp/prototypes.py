@@ -8,6 +8,7 @@ import copy
 import logging
 import math
 import secrets
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
@@ -16,7 +17,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 
+from cfk_plugin.data.estimator import BaseEstimator
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome, Outcome
 from cfk_plugin.data.population import Population, check_population
@@ -40,13 +43,13 @@ from cfk_plugin.dp.noise import PrivateRows, SeededRows
 from cfk_plugin.errors import (
     BudgetError,
     ModelError,
-    NotFittedError,
     PolicyError,
     PrivacyLeakWarning,
 )
 from cfk_plugin.metrics.provenance import declarations_of, environment_of
 from cfk_plugin.records.logger import Track, observe
-from cfk_plugin.release.explanations import Explanations, Request, ResultContext
+from cfk_plugin.release.explanations import Explanations, ResultContext
+from cfk_plugin.release.request import Groups
 from cfk_plugin.release.results import (
     Explanation,
     ModelAccess,
@@ -69,7 +72,8 @@ def explanations_of(
     certificate: PrototypeCertificate,
     policy: PrototypePolicy,
     schema: Schema,
-    call: Request,
+    groups: Groups | None,
+    started: float,
     track: Track,
     *,
     outcome: Outcome,
@@ -95,8 +99,9 @@ def explanations_of(
         for query, (reason, row) in enumerate(zip(refused, answers, strict=True))
     ]
     environment = {**environment_of(seed=seed), "generator": policy.method}
-    about = ResultContext(declarations_of(schema), environment, wording=schema.wording)
-    about = about.of_call(call, entries)
+    about = ResultContext(
+        declarations_of(schema), environment, is_for_people=True, wording=schema.wording
+    ).of_call(entries, started, groups)
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
     result = Explanations(
@@ -112,7 +117,7 @@ def policy_of(asked: DPPrototypes) -> PrototypePolicy:
 
 
 @dataclass(repr=False, eq=False)
-class DPPrototypes:
+class DPPrototypes(BaseEstimator):
     """Answers queries with rows of a differentially private model of the training table.
 
     Protects everybody in the table against whoever sees all answers together: every answer is
@@ -160,7 +165,7 @@ class DPPrototypes:
         Takes the budget of every fit before a row is touched. Default: the one in force, else that
         of the last fit. Copies and clones spend from the same one; a pickle loses it, and needs a
         new one to be fitted again.
-    seed : int, optional
+    random_state : int, optional
         Makes noise and rows repeatable, for tests and examples; nothing is guaranteed then.
 
     Attributes
@@ -204,7 +209,7 @@ class DPPrototypes:
     rows_per_person: int = 1
     people: int | None = None
     accountant: BudgetAccountant | None = None
-    seed: int | None = None
+    random_state: int | None = None
 
     _account: BudgetAccountant | None = field(default=None, init=False)  # of the last fit
     _lost_account: bool = field(default=False, init=False)  # it had one, which could not be pickled
@@ -269,10 +274,12 @@ class DPPrototypes:
             self.rows_per_person,
         )
         asked = (
-            PrivateRows(*settings) if self.seed is None else SeededRows(*settings, seed=self.seed)
+            PrivateRows(*settings)
+            if self.random_state is None
+            else SeededRows(*settings, seed=self.random_state)
         )
         forest = Forest.measure(asked, domain.sizes, [column.groups for column in domain.columns])
-        random = np.random.default_rng(self.seed)
+        random = np.random.default_rng(self.random_state)
         codes, likelihood = forest.sample(self.rows, random), forest.likelihood()
         drawn = domain.draw(codes, random)
         frame = drawn[features]
@@ -324,7 +331,9 @@ class DPPrototypes:
         InputError
             If the table lacks features or the column of groups, has duplicate columns or no rows.
         """
-        certificate, call = self._fitted().certificate_, Request.of(queries, groups)
+        started = time.perf_counter()
+        certificate = self._fitted().certificate_
+        groups_of_people = Groups.read(queries, groups)
         rows: pd.DataFrame | None = None
         refused: list[str | None] = ["model_failed"] * len(queries)
         try:
@@ -334,13 +343,22 @@ class DPPrototypes:
                 refused[i] = ALREADY_DESIRED
         except ModelError as error:
             _log.warning("explanations withheld: %s", error)
-        said = (certificate, policy_of(self), self.schema_, call, track)
         # With "opposite" it depends on the query, and a prototype names none.
         outcome = self.goal_.common_outcome
         if outcome is None:
             outcome = Outcome()
         return explanations_of(
-            rows, refused, *said, outcome=outcome, seed=self.seed, spent=self.spent_
+            rows,
+            refused,
+            certificate,
+            policy_of(self),
+            self.schema_,
+            groups_of_people,
+            started,
+            track,
+            outcome=outcome,
+            seed=self.random_state,
+            spent=self.spent_,
         )
 
     def generate(self, queries: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
@@ -395,7 +413,7 @@ class DPPrototypes:
         """Charge the fit to an account, if there is one; seeded noise guarantees nothing and costs
         nothing.
         """
-        if self.seed is not None:
+        if self.random_state is not None:
             self.spent_ = 0.0
             return
         if self.accountant is None and self._lost_account:
@@ -428,14 +446,15 @@ class DPPrototypes:
                 "move_towards_query must be True, False or None, got"
                 f" {type(self.move_towards_query).__name__}"
             )
-        if self.seed is not None and not isinstance(self.seed, (int, np.integer)):
+        random_state = self.random_state
+        if random_state is not None and not isinstance(random_state, (int, np.integer)):
             raise PolicyError(
-                f"seed must be a whole number or None, got {type(self.seed).__name__}"
+                f"random_state must be a whole number or None, got {type(random_state).__name__}"
             )
 
     def _warn(self, domain: PublicDomain) -> None:
         said = []
-        if self.seed is not None:
+        if self.random_state is not None:
             said.append(
                 "the noise is seeded: whoever knows the seed takes it off, and nothing is"
                 " guaranteed"

@@ -72,7 +72,7 @@ def exact_regions(
     has_outcome: HasOutcome,
     *,
     limits: ExactLimits | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     progress: Progress | None = None,
 ) -> list[Proposal | None]:
     """Return the best region of each counterfactual; None if it has no region with k people.
@@ -85,7 +85,7 @@ def exact_regions(
     has_outcome : HasOutcome
         It is not called if the goal does not need it, and may be asked about a row again.
     limits : ExactLimits, optional
-    seed : int
+    random_state : int
         Of the samples of large regions.
     progress : callable, optional
     """
@@ -93,7 +93,7 @@ def exact_regions(
     limits = limits or ExactLimits()
     if not goal.needs_model:
         return [_cheapest(view, goal.k, limits.nodes) for view in views]
-    search = _PureSearch(views, goal, has_outcome, limits, seed)
+    search = _PureSearch(views, goal, has_outcome, limits, random_state)
     search.prove(progress)
     search.avoid_bad()
     search.improve()
@@ -145,13 +145,13 @@ class _PureSearch(HostOnly):
         goal: Goal,
         has_outcome: HasOutcome,
         limits: ExactLimits,
-        seed: int,
+        random_state: int,
     ) -> None:
         self._views = views
         self._goal = goal
         self._has_outcome = has_outcome
         self._limits = limits
-        self._seed = seed
+        self._random_state = random_state
         self.best: list[list[_Trial]] = [[] for _ in views]
         self.bad = [np.empty((0, len(view.axes)), dtype=np.int64) for view in views]
         self.gaps: list[float | None] = [None] * len(views)
@@ -226,7 +226,7 @@ class _PureSearch(HostOnly):
         view = self._views[i]
         if view.size(box) <= self._limits.combinations:
             return view.combinations(box)
-        random = np.random.default_rng(self._seed)
+        random = np.random.default_rng(self._random_state)
         return np.unique(view.sample(box, self._limits.combinations, random), axis=0)
 
     def _ask(self, owners: Sequence[int], combinations: Sequence[Ints]) -> list[Mask]:

@@ -54,7 +54,7 @@ def grasp_regions(
     neighbors_of: Callable[[int], Mask],
     *,
     settings: GraspSettings | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     progress: Progress | None = None,
 ) -> list[Proposal | None]:
     """Return the region that GRASP constructs for each counterfactual; None if there is none.
@@ -69,7 +69,7 @@ def grasp_regions(
     neighbors_of : callable on the position of a counterfactual
         Which training rows are predicted the outcome that it must reach, shape (n_rows,).
     settings : GraspSettings, optional
-    seed : int
+    random_state : int
         A counterfactual's draws depend on it and on the position of the counterfactual.
     progress : callable, optional
     """
@@ -79,7 +79,7 @@ def grasp_regions(
     proposals: list[Proposal | None] = []
     for i, row in enumerate(counterfactuals):
         view = Surroundings.of(cells, row)
-        random = np.random.default_rng([seed, i])
+        random = np.random.default_rng([random_state, i])
         n_neighbors = cells.count_rows(neighbors_of(i))
         search = _Grasp(view, i, n_neighbors, goal, has_outcome, settings, random)
         proposals.append(search.run())

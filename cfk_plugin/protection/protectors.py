@@ -56,7 +56,7 @@ class ExactProtector:
             _goal_of(request.policy),
             request.has_outcome,
             limits=limits,
-            seed=request.seed,
+            random_state=request.random_state,
             progress=request.progress,
         )
         return _released(cells, proposals)
@@ -103,7 +103,7 @@ class GraspProtector:
             request.has_outcome,
             neighbors_of,
             settings=settings,
-            seed=request.seed,
+            random_state=request.random_state,
             progress=request.progress,
         )
         return _released(cells, proposals)

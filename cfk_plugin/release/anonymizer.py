@@ -1,62 +1,66 @@
-"""KAnonymizer: fits the pipeline from raw counterfactuals to verified explanations, and returns its
-results.
-"""
+"""KAnonymizer: fits what answers requests, answers them, and returns and records the results."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 
 from cfk_plugin.data.call_rules import CallRules, most_changes
 from cfk_plugin.data.codes import Codes
-from cfk_plugin.data.decision import Mask
 from cfk_plugin.data.display import advance, card, doing, facts, heard
+from cfk_plugin.data.estimator import BaseEstimator
 from cfk_plugin.data.model import LabelModel, checked_later, thresholded
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.tables import Counterfactual, as_table, require_features, whole_number
+from cfk_plugin.data.tables import (
+    Counterfactual,
+    as_table,
+    require_features,
+    select,
+    whole_number,
+)
 from cfk_plugin.errors import (
     CFKError,
     HostOnly,
     InputError,
-    NotFittedError,
     PersonalColumnWarning,
     PolicyError,
     is_refitting,
+    quiet,
     warn,
 )
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins, worst
 from cfk_plugin.records.logger import Track, observe
+from cfk_plugin.release.answering import answer
 from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.detection import Detector
-from cfk_plugin.release.explanations import Explanations, Kind, Request, ResultContext
-from cfk_plugin.release.fail_closed import failing_closed, withheld
+from cfk_plugin.release.explanations import Explanations, Kind, ResultContext
+from cfk_plugin.release.fail_closed import failing_closed, reason_of
 from cfk_plugin.release.fit_checks import check
 from cfk_plugin.release.lookup import Lookup
 from cfk_plugin.release.protector_choice import AUTO, choose_protector
-from cfk_plugin.release.publication import publish
+from cfk_plugin.release.request import Groups, Request, Rows
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
 
 _log = logging.getLogger("cfk_plugin")
 _TRIED = 256  # training rows on which the model is tried
 
 
-class KAnonymizer(HostOnly):
+class KAnonymizer(HostOnly, BaseEstimator):
     """Turns counterfactual instances into k-anonymous explanations with recounted certificates.
 
     Protects against linking an explanation to a person by quasi-identifiers: every region that
@@ -75,7 +79,7 @@ class KAnonymizer(HostOnly):
         settings.
     plugins : sequence
         Plugin objects or modules for this run, beside those found by entry points.
-    seed : int
+    random_state : int
         For protectors and samples that draw random numbers.
 
     Examples
@@ -108,21 +112,16 @@ class KAnonymizer(HostOnly):
         policy: PrivacyPolicy | None = None,
         method: str | Protector = AUTO,
         plugins: Sequence[object] = (),
-        seed: int = 0,
+        random_state: int = 0,
     ) -> None:
         self.policy = policy
         self.method = method
         self.plugins = plugins
-        self.seed = seed
+        self.random_state = random_state
 
-    def unfitted(self) -> KAnonymizer:
-        """Return a new anonymizer with the same settings."""
-        return KAnonymizer(
-            policy=self.policy,
-            method=self.method,
-            plugins=self.plugins,
-            seed=self.seed,
-        )
+    def __sklearn_clone__(self) -> KAnonymizer:
+        """Return a new anonymizer with the same settings; plugins cannot be copied."""
+        return KAnonymizer(**self.get_params(deep=False))
 
     def fit(
         self,
@@ -173,7 +172,7 @@ class KAnonymizer(HostOnly):
         check_population(population)
         self.policy_ = policy_or(self.policy)
         check(self.policy_, self.method, population)
-        whole_number("seed", self.seed, 0)
+        whole_number("random_state", self.random_state, 0)
         models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
         if models_later and self.policy_.guarantee == "lookup":
             raise PolicyError('later= needs guarantee="catalogue"')
@@ -249,7 +248,9 @@ class KAnonymizer(HostOnly):
         self.model_ = LabelModel(model, features, self.goal_)
         self.later_ = [LabelModel(later_model, features, self.goal_) for later_model in later]
         self._check_outcomes(population)
-        self.detector_ = Detector(population, self.policy_.near_native, seed=self.seed)
+        self.detector_ = Detector(
+            population, self.policy_.near_native, random_state=self.random_state
+        )
         if self.policy_.guarantee == "lookup":
             self.lookup_ = self._lookup(population)
             self.catalogue_ = None
@@ -258,7 +259,7 @@ class KAnonymizer(HostOnly):
         self.lookup_ = None
         with doing("finding answers for the catalogue"):
             catalogue = Catalogue.build(
-                population, self.policy_, self.goal_, self.model_, self.later_, self.seed
+                population, self.policy_, self.goal_, self.model_, self.later_, self.random_state
             )
         self._use(catalogue, model)
 
@@ -269,7 +270,7 @@ class KAnonymizer(HostOnly):
         versions = self.manager_.versions()
         self.method_ = "catalogue" if self.lookup_ is None else self.lookup_.method
         self._personal_columns = self._columns_to_warn_of()
-        self._environment = environment_of(plugins=versions, seed=self.seed, model=model)
+        self._environment = environment_of(plugins=versions, seed=self.random_state, model=model)
         self._provenance = {
             "method": self.method_,
             "population": self.fingerprint_,
@@ -320,7 +321,7 @@ class KAnonymizer(HostOnly):
         """Return what generalises an explainer's counterfactuals."""
         protector, method = choose_protector(self.method, self.manager_.protectors())
         return Lookup.build(
-            population, self.policy_, self.goal_, self.model_, protector, method, self.seed
+            population, self.policy_, self.model_, protector, method, self.random_state
         )
 
     def transform(
@@ -364,39 +365,55 @@ class KAnonymizer(HostOnly):
             If the table lacks features, has duplicate columns or no rows, or the factuals are
             needed and missing.
         """
+        started = time.perf_counter()
         self._require_population("transform()")
-        start_time = time.perf_counter()
         features = self.schema_.features
-        frame, query = as_table(counterfactuals, features)
-        request = Request(started=start_time)
-        if factuals is not None:
+        frame, number = as_table(counterfactuals, features)
+        limit = most_changes(max_changes)
+        rules = self.rules(max_changes=limit)
+        if factuals is None:
+            self._require_no_factuals(rules)
+            numbers = number
+            query = np.arange(len(frame))
+            queries = None
+        else:
             factuals = require_features(factuals, features, "factuals")
             if len(factuals) != len(frame):
                 raise InputError(
                     f"{len(factuals)} factuals for {len(frame)} counterfactuals; give one each"
                 )
-            queries = factuals.set_axis(query, axis=0)
-            request = replace(request, is_for_people=True, queries=queries)
-        elif self.catalogue_ is not None:
+            numbers, first, query = np.unique(number, return_index=True, return_inverse=True)
+            queries = self.rows(factuals.iloc[first])
+        request = Request(
+            numbers=numbers,
+            queries=queries,
+            query_of_slot=query,
+            counterfactuals=self.rows(frame),
+            slot_of_counterfactual=np.arange(len(frame)),
+            goal=self.goal_,
+            rules=rules,
+            codes=self.codes_,
+            progress=progress,
+            started=started,
+        )
+        return self.answer(request, "table", instance_based=instance_based)
+
+    def _require_no_factuals(self, rules: CallRules) -> None:
+        """Raise if counterfactuals cannot be protected without the queries that they explain."""
+        if self.catalogue_ is not None:
             raise InputError(
                 "a catalogue answers the person whom a counterfactual explains; give the factuals"
                 ' as well, or fit with PrivacyPolicy(guarantee="lookup")'
             )
-        limit = most_changes(max_changes)
-        if limit is not None and factuals is None:
+        if rules.max_changes is not None:
             raise InputError("max_changes counts what a person changes; give the factuals as well")
-        rules = self.rules(max_changes=limit)
-        request = replace(request, decided=rules.decided(self.codes_))
-        with _showing_progress("protecting counterfactuals", progress) as shown_progress:
-            explanations, findings = self.protect_counterfactuals(
-                frame,
-                query,
-                factuals,
-                rules,
-                instance_based=instance_based,
-                progress=shown_progress,
-            )
-        return self.wrap(explanations, findings, generator="table", call=request)
+        if rules.restricts(self.codes_):
+            raise InputError("the schema says how features may change; give the factuals as well")
+
+    def rows(self, frame: pd.DataFrame) -> Rows:
+        """Encode the features of a table."""
+        with quiet("a table cannot be read ({})", InputError, let=CFKError):
+            return Rows.read(select(frame, self.schema_.features), self.codes_)
 
     def rules(
         self,
@@ -414,62 +431,76 @@ class KAnonymizer(HostOnly):
             return self.catalogue_.codes
         return self._require_population("codes_").row_codes
 
-    def protect_counterfactuals(
+    def answer(
         self,
-        frame: pd.DataFrame,
-        query: NDArray[np.int64],
-        factuals: pd.DataFrame | None,
-        rules: CallRules,
+        request: Request,
+        generator: str,
         *,
-        goal: DesiredOutcome | None = None,
-        instance_based: bool,
+        instance_based: bool = False,
         depends_on_no_row: bool = False,
-        progress: Progress | None = None,
-    ) -> tuple[list[Explanation], tuple[NativeStatus | None, ...]]:
-        """Return an explanation and a finding per counterfactual.
+        track: Track = False,
+    ) -> Explanations:
+        """Answer a request; every other way to explanations ends here.
 
         Parameters
         ----------
-        frame : DataFrame, shape (n, n_features or more)
-        query : int array, shape (n,)
-            Number of the query that each answers.
-        factuals : DataFrame, shape (n, n_features), optional
-            Needed for a catalogue.
-        rules : CallRules
-        goal : DesiredOutcome, optional
-            The outcome that this call asks for.
+        request : Request
+        generator : str
+            What proposed the counterfactuals, for the record.
         instance_based : bool
             Whether the explainer returns training rows or lightly changed ones.
         depends_on_no_row : bool
             Whether the explainer's adapter declares that no counterfactual depends on a single
             training row. A catalogue's search then starts at the counterfactuals as well.
-        progress : callable, optional
+        track : bool, str or RunLogger
         """
+        findings: list[NativeStatus | None] = [None] * len(request)
+        with _showing_progress(request.progress) as progress:
+            request = replace(request, progress=progress)
+            try:
+                self._detect(request, findings, instance_based=instance_based)
+                with failing_closed():
+                    explanations = self._explanations(request, depends_on_no_row)
+            except CFKError as error:
+                explanations = [*request.withheld(reason_of(error))]
+        return self._result(request, explanations, findings, generator, track)
+
+    def _detect(
+        self,
+        request: Request,
+        findings: list[NativeStatus | None],
+        *,
+        instance_based: bool,
+    ) -> None:
+        """Note what detection finds of each counterfactual."""
+        counterfactuals = request.counterfactuals
+        if counterfactuals is None or not len(request.slot_of_counterfactual):
+            return
         try:
-            findings = self.findings(frame, instance_based=instance_based)
+            of_counterfactuals = self.findings(counterfactuals, instance_based=instance_based)
         except CFKError as error:
-            findings = (None,) * len(frame)
             if self.catalogue_ is None:
-                return withheld(query, error), findings
+                raise
             _log.warning("counterfactuals were not examined: %s", error)
-        if self.catalogue_ is None:
-            explanations = self._require_lookup().explain(
-                frame, query, rules, factuals=factuals, goal=goal, progress=progress
+            return
+        for slot, finding in zip(
+            request.slot_of_counterfactual.tolist(), of_counterfactuals, strict=True
+        ):
+            findings[slot] = finding
+
+    def _explanations(self, request: Request, depends_on_no_row: bool) -> list[Explanation]:
+        """Return the explanations that the catalogue, or the lookup, has for a request."""
+        if self.lookup_ is None and self.catalogue_ is not None and request.queries is not None:
+            starts = request.counterfactuals if depends_on_no_row else None
+            return answer(
+                self.catalogue_, replace(request, counterfactuals=starts), request.queries
             )
-        else:
-            starts = frame if depends_on_no_row else None
-            explanations = self.catalogue_.explain(
-                require_features(factuals, self.schema_.features, "factuals"),
-                query,
-                rules,
-                goal=goal,
-                counterfactuals=starts,
-                progress=progress,
-            )
-        return explanations, findings
+        if self.lookup_ is not None and request.counterfactuals is not None:
+            return self.lookup_.answer(request, request.counterfactuals)
+        raise InputError("a catalogue needs queries, and a lookup counterfactuals")
 
     def findings(
-        self, frame: pd.DataFrame, *, instance_based: bool
+        self, counterfactuals: Rows, *, instance_based: bool
     ) -> tuple[NativeStatus | None, ...]:
         """Return what detection finds of each counterfactual.
 
@@ -482,10 +513,11 @@ class KAnonymizer(HostOnly):
         """
         with failing_closed():
             detector = self._require_detector()
-            findings = detector.find(frame, instance_based=instance_based)
+            findings = detector.find_codes(counterfactuals.codes, instance_based=instance_based)
             if "cfk_detect" not in self.manager_.hooks:
                 return findings
-            by_plugins = self.manager_.detect(frame, self._require_population("detection"))
+            population = self._require_population("detection")
+            by_plugins = self.manager_.detect(counterfactuals.frame, population)
             return tuple(worst(*pair) for pair in zip(findings, by_plugins, strict=True))
 
     def explain(
@@ -548,19 +580,22 @@ class KAnonymizer(HostOnly):
             As `transform`; also if a constraint does not name a feature, is empty, or is outside of
             what is declared, or `max_changes` is no whole number from 1 on.
         """
-        catalogue = self._require_catalogue("explain()")
-        features = self.schema_.features
-        frame = require_features(queries, features, "queries")
-        rules = self.rules(features_to_vary, permitted_range, most_changes(max_changes))
-        goal = self.goal_of_call(desired) or self.goal_
-        request = replace(Request.of(queries, groups), decided=rules.decided(catalogue.codes))
-        query = np.repeat(np.arange(len(frame)), whole_number("answers", answers))
-        with _showing_progress("answering queries", progress) as shown_progress:
-            explanations = catalogue.explain(
-                frame.take(query), query, rules, goal=goal, progress=shown_progress
-            )
-        record = partial(observe, track=track)
-        return self.wrap(explanations, None, "catalogue", request, record)
+        started = time.perf_counter()
+        self._require_catalogue("explain()")
+        frame = require_features(queries, self.schema_.features, "queries")
+        positions = np.arange(len(frame))
+        request = Request(
+            numbers=positions,
+            queries=self.rows(frame),
+            query_of_slot=np.repeat(positions, whole_number("answers", answers)),
+            goal=self.goal_of_call(desired),
+            rules=self.rules(features_to_vary, permitted_range, most_changes(max_changes)),
+            codes=self.codes_,
+            progress=progress,
+            groups=Groups.read(queries, groups),
+            started=started,
+        )
+        return self.answer(request, "catalogue", track=track)
 
     def published(self) -> Explanations:
         """Return the whole catalogue, entry by entry, in the form in which it can be published.
@@ -585,8 +620,17 @@ class KAnonymizer(HostOnly):
             If the model, or a plugin, fails.
         """
         catalogue = self._require_catalogue("published()")
-        entries = publish(catalogue.published())
-        return self.wrap(entries, None, generator="catalogue", call=Request(), kind="catalogue")
+        entries = catalogue.published()
+        nothing = np.empty(0, dtype=np.int64)
+        request = Request(
+            numbers=nothing,
+            queries=None,
+            query_of_slot=nothing,
+            goal=self.goal_,
+            rules=self.rules(),
+            codes=self.codes_,
+        )
+        return self._result(request, entries, None, "catalogue", kind="catalogue")
 
     def _require_catalogue(self, caller: str) -> Catalogue:
         """Return the catalogue for a method of this class; refuse if there is none."""
@@ -612,36 +656,14 @@ class KAnonymizer(HostOnly):
             raise PolicyError("detection needs the training table; fit with a population")
         return self.detector_
 
-    def _require_lookup(self) -> Lookup:
-        self._check_fitted()
-        if self.lookup_ is None:
-            raise PolicyError('this needs PrivacyPolicy(guarantee="lookup")')
-        return self.lookup_
-
-    def with_outcome(self, queries: pd.DataFrame, goal: DesiredOutcome) -> Mask:
-        """Return which queries already have the outcome that a goal names, shape (n_queries,).
-
-        It is False if the model cannot read a query, or fails.
-        """
-        no_query = np.zeros(len(queries), dtype=bool)
-        if not goal.may_be_met_already or not len(queries):
-            return no_query
-        try:
-            with failing_closed():
-                labels = self.model_(queries).astype(object)
-                return goal.is_met_already(len(queries), lambda: labels)
-        except CFKError as error:
-            _log.warning("queries without a counterfactual could not be judged: %s", error)
-            return no_query
-
-    def goal_of_call(self, desired: Any) -> DesiredOutcome | None:
-        """Return the goal of a call that names an outcome itself; None if it names none.
+    def goal_of_call(self, desired: Any) -> DesiredOutcome:
+        """Return the goal of a call, which may name an outcome itself.
 
         Refused is an outcome other than the one protected for and, where only eligible people
         count, another range: which ranges are answered would reveal people's outcomes.
         """
         if desired is None:
-            return None
+            return self.goal_
         goal = self.goal_.of_call(desired, self.model_.classes)
         if self.policy_.counts_eligible and not self.goal_.keeps_classes_whole(goal):
             raise InputError(
@@ -651,41 +673,41 @@ class KAnonymizer(HostOnly):
             )
         return goal
 
-    def wrap(
+    def _result(
         self,
-        entries: Sequence[Explanation],
+        request: Request,
+        explanations: Sequence[Explanation],
         findings: Sequence[NativeStatus | None] | None,
         generator: str,
-        call: Request,
-        record: Callable[[Explanations], bool] | None = None,
+        track: Track = False,
         *,
         kind: Kind = "answers",
     ) -> Explanations:
-        """Return entries as a result, in order, and notify plugins; what `record` cannot keep is
-        withheld.
+        """Record explanations, tell plugins, and return them in order.
+
+        They are withheld if `track` asks for records, and none can be kept.
         """
         tolerance = None if self.detector_ is None else self.detector_.used
-        facts = {**self._facts, "tolerance": tolerance}
-        environment = {**self._environment, "generator": generator}
         context = ResultContext(
-            facts,
-            environment,
+            {**self._facts, "tolerance": tolerance},
+            {**self._environment, "generator": generator},
             sample=self.explainer_sample_,
             kind=kind,
             wording=self.schema_.wording,
+            is_for_people=request.queries is not None,
         )
         result = Explanations(
-            entries,
+            explanations,
             policy=self.policy_,
             columns=self.schema_.features,
             findings=findings,
             n_people=self.n_people_,
             provenance={**self._provenance, "generator": generator},
-            about=context.of_call(call, entries),
+            about=context.of_call(explanations, request.started, request.groups),
         )
-        if record is not None and not record(result):
+        if not observe(result, track):
             result = result.without_record()
-        self._warn_of_personal_columns(entries, call)
+        self._warn_of_personal_columns(explanations, request)
         if "cfk_released" in self.manager_.hooks:
             for explanation in result:
                 self.manager_.released(
@@ -698,21 +720,23 @@ class KAnonymizer(HostOnly):
                 )
         return result
 
-    def _warn_of_personal_columns(self, entries: Sequence[Explanation], call: Request) -> None:
+    def _warn_of_personal_columns(
+        self, explanations: Sequence[Explanation], request: Request
+    ) -> None:
         """Warn, once per fit, if answers change who a person is and nobody said whether they can.
 
         The warning names columns, and no value.
         """
-        names = [name for name in self._personal_columns if name not in call.decided]
-        if not names or call.queries is None or not call.queries.columns.is_unique:
+        decided = request.decided_features
+        names = [name for name in self._personal_columns if name not in decided]
+        if not names or request.queries is None:
             return
-        rows = dict(
-            zip(call.queries.index.tolist(), call.queries[names].to_dict("records"), strict=True)
-        )
+        rows = request.queries.frame[names].to_dict("records")
+        row_of_number = dict(zip(request.numbers.tolist(), rows, strict=True))
         changed: set[str] = set()
-        for entry in entries:
-            if isinstance(entry, GeneralizedCounterfactual) and entry.query in rows:
-                changed |= entry.changes(rows[entry.query])
+        for explanation in explanations:
+            if isinstance(explanation, GeneralizedCounterfactual):
+                changed |= explanation.changes(row_of_number[explanation.query])
             if len(changed) == len(names):
                 break
         if changed:
@@ -745,10 +769,10 @@ class KAnonymizer(HostOnly):
 
 
 @contextmanager
-def _showing_progress(step: str, progress: Progress | None) -> Iterator[Progress]:
+def _showing_progress(progress: Progress | None) -> Iterator[Progress]:
     """Yield a callback that shows progress: by the user's own callable, or else as a line."""
     if progress is None:
-        with doing(step):
+        with doing("explaining"):
             yield advance
         return
     with heard(progress) as shown_progress:

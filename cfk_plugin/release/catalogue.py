@@ -5,59 +5,51 @@ outcome is named, there is one catalogue. If each query asks for another outcome
 is one for each label of the model, so every person is a member of groups of one catalogue only; a
 query is answered from the catalogues of the labels that it may ask for.
 
-A call goes this way: queries become codes; the model labels them; the search finds answers; the
-certifier counts each again; explanations are built.
+`release.answering` answers queries from it.
 """
 
 from __future__ import annotations
 
+import hmac
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from cfk_plugin.data.call_rules import CallRules
-from cfk_plugin.data.codes import Codes, Floats, Ints, Mask
-from cfk_plugin.data.constraints import Limits
-from cfk_plugin.data.decision import Labels
+from cfk_plugin.data.codes import Codes, Floats
 from cfk_plugin.data.model import LabelModel
-from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome, Outcome
+from cfk_plugin.data.outcome import DesiredOutcome, Outcome
 from cfk_plugin.data.outcome_model import N_CHECKED, IsDesired, Model, choose_margin
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population, configured_key
-from cfk_plugin.data.region import natural, to_text
+from cfk_plugin.data.region import Region, natural, to_text
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.data.sentences import Presentation
-from cfk_plugin.errors import CFKError, HostOnly, ModelError, PolicyError
-from cfk_plugin.hookspecs import Progress
+from cfk_plugin.errors import HostOnly, ModelError, PolicyError
 from cfk_plugin.metrics.provenance import facts_of
-from cfk_plugin.protection.answers import Answer, explain, least_values
 from cfk_plugin.protection.catalogue import Catalogue as OutcomeCatalogue
 from cfk_plugin.protection.catalogue import Settings
 from cfk_plugin.protection.catalogue_file import CatalogueFile
-from cfk_plugin.release.certify import (
-    Certifier,
+from cfk_plugin.release.fail_closed import failing_closed
+from cfk_plugin.release.recount import (
+    Certified,
     Claims,
-    People,
     PeopleElsewhere,
     PeopleHere,
+    Recounter,
     TrainingTable,
 )
-from cfk_plugin.release.fail_closed import failing_closed, withheld
-from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
-from cfk_plugin.release.verdicts import Certified, titles_of, values_of
+from cfk_plugin.release.results import GeneralizedCounterfactual
 
-_AT_ONCE = 256  # entries that are certified, or queries that are answered, together
-_FEW = 4  # up to so many queries are answered with as few calls of the model as possible
+_AT_ONCE = 256  # entries that are counted together
+_CONTENT = ("outcome", "region", "released")  # what an entry says; no two entries say the same
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Part(HostOnly):
+class Part(HostOnly):
     """The catalogue of one outcome.
 
     Attributes
@@ -65,12 +57,12 @@ class _Part(HostOnly):
     label : label of the model, optional
         The outcome, if there is a catalogue for each label.
     catalogue : OutcomeCatalogue
-    certifier : Certifier
+    recounter : Recounter
     """
 
     label: Any
     catalogue: OutcomeCatalogue
-    certifier: Certifier
+    recounter: Recounter
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -89,16 +81,19 @@ class Catalogue(HostOnly):
         What runs state of the training table; see `cfk_plugin.metrics.provenance`.
     notes : mapping
         What the caller of `save` wrote into the file.
+    order_key : bytes
+        Decides the order in which entries are published.
     """
 
     schema: Schema
     policy: PrivacyPolicy
     goal: DesiredOutcome
     model: Model
-    parts: Sequence[_Part]
+    parts: Sequence[Part]
     fingerprint: str
     facts: Mapping[str, Any]
     notes: Mapping[str, Any]
+    order_key: bytes
 
     @classmethod
     def build(
@@ -108,7 +103,7 @@ class Catalogue(HostOnly):
         goal: DesiredOutcome,
         label_model: LabelModel,
         later: Sequence[LabelModel],
-        seed: int,
+        random_state: int,
     ) -> Catalogue:
         """Build the catalogue of a training table.
 
@@ -131,14 +126,17 @@ class Catalogue(HostOnly):
         refusals = []
         for label, model_of_label in _models(model, goal, population):
             try:
-                catalogue = _outcome_catalogue(population, policy, model_of_label, settings, seed)
+                catalogue = _outcome_catalogue(
+                    population, policy, model_of_label, settings, random_state
+                )
             except PolicyError as error:
                 refusals.append(error)
                 continue
-            people = PeopleHere(TrainingTable(population, catalogue.model), catalogue.members)
+            table = TrainingTable(population, catalogue.model)
+            people = PeopleHere(table, _regions(catalogue), catalogue.members)
             parts.append(
-                _Part(
-                    label, catalogue, _certifier(catalogue, policy, people, population.fingerprint)
+                Part(
+                    label, catalogue, _recounter(catalogue, policy, people, population.fingerprint)
                 )
             )
         if not parts:
@@ -152,6 +150,7 @@ class Catalogue(HostOnly):
             fingerprint=population.fingerprint,
             facts=facts_of(population, policy.k),
             notes={},
+            order_key=hmac.digest(population.key, b"order of entries", "sha256"),
         )
 
     @property
@@ -180,103 +179,42 @@ class Catalogue(HostOnly):
     def _counts(self) -> str:
         return f"{self.n_entries} entries, {self.n_regions} regions"
 
-    # Answers
+    def published(self) -> list[GeneralizedCounterfactual]:
+        """Return every entry that meets the policy, each once.
 
-    def explain(
-        self,
-        queries: pd.DataFrame,
-        number: Ints,
-        rules: CallRules,
-        *,
-        goal: DesiredOutcome | None = None,
-        counterfactuals: pd.DataFrame | None = None,
-        progress: Progress | None = None,
-    ) -> list[Explanation]:
-        """Return one explanation for each row; rows with equal numbers get different answers.
-
-        Parameters
-        ----------
-        queries : DataFrame, shape (n_rows, n_features)
-        number : shape (n_rows,)
-            The number of the query that each row repeats.
-        rules : CallRules
-        goal : DesiredOutcome, optional
-            The outcome that this call asks for.
-        counterfactuals : DataFrame, shape (n_rows, n_features), optional
-            Of an explainer whose answers depend on no single training row: more starts of the
-            search.
-        progress : callable, optional
-            Called with (done, total).
-
-        Returns
-        -------
-        list of Explanation
-            All are withheld if the model fails.
-        """
-        try:
-            with failing_closed():
-                call = _Call(self, goal or self.goal, rules, progress)
-                return call.explanations(queries, number, counterfactuals)
-        except CFKError as error:
-            return withheld(number, error)
-
-    def published(self) -> Iterator[Explanation]:
-        """Yield every entry as an explanation, or `Withheld` with the reason.
+        Their order follows from a keyed digest of what they say, so it says nothing else, and the
+        same table gives the same list. Each entry has its position as its number.
 
         Raises
         ------
         CFKError
-            If the model fails; what was yielded before is not the whole catalogue.
+            If the model fails.
         """
+        entry_of_digest: dict[bytes, GeneralizedCounterfactual] = {}
         for part in self.parts:
-            entries = part.catalogue.entries
-            for first in range(0, len(entries), _AT_ONCE):
-                some = entries.take(np.arange(first, min(first + _AT_ONCE, len(entries))))
-                with failing_closed():
-                    verdicts = part.certifier.verdicts(Claims(some.region, some.values))
-                    outcome = self._outcome(part)
-                    explanations = [
-                        self.entry(verdict, values, outcome)
-                        if isinstance(verdict, Certified)
-                        else verdict
-                        for verdict, values in zip(verdicts, some.values, strict=True)
-                    ]
-                yield from explanations
+            for entry in self._entries(part):
+                content = entry.to_dict()
+                text = json.dumps([content[name] for name in _CONTENT], sort_keys=True)
+                digest = hmac.digest(self.order_key, text.encode(), "sha256")
+                entry_of_digest[digest] = entry
+        digests = sorted(entry_of_digest)
+        return [entry_of_digest[digest].with_query(i) for i, digest in enumerate(digests)]
 
-    def entry(
-        self,
-        verdict: Certified,
-        private: Floats,
-        outcome: Outcome,
-        *,
-        query: int = -1,
-        advised: Mapping[str, Any] = MappingProxyType({}),
-        least: Mapping[str, Any] = MappingProxyType({}),
-    ) -> GeneralizedCounterfactual:
-        """Return a certified region with private values, shape (n_private,), as an explanation."""
-        return GeneralizedCounterfactual(
-            query=query,
-            region=verdict.region,
-            released=values_of(self.codes, self.codes.private, private),
-            certificate=verdict.certificate,
-            recount=verdict.recount,
-            titles=titles_of(verdict.region, self.codes),
-            outcome=outcome,
-            presentation=self.presentation,
-            advised=advised,
-            least=least,
-        )
-
-    @property
-    def presentation(self) -> Presentation:
-        """What sentences of explanations need."""
-        return Presentation.of(self.schema)
-
-    def _outcome(self, part: _Part) -> Outcome:
-        """Return the outcome that certificates of a part's entries state."""
-        if part.label is None:
-            return self.goal.common_outcome or Outcome()
-        return Outcome(natural(part.label))
+    def _entries(self, part: Part) -> Iterator[GeneralizedCounterfactual]:
+        """Yield the entries of a part that meet the policy."""
+        entries = part.catalogue.entries
+        outcome = self.goal.common_outcome or Outcome()
+        if part.label is not None:
+            outcome = Outcome(natural(part.label))
+        for first in range(0, len(entries), _AT_ONCE):
+            some = entries.take(np.arange(first, min(first + _AT_ONCE, len(entries))))
+            with failing_closed():
+                verdicts = part.recounter.judge(Claims(some.region, some.values))
+            for verdict, private in zip(verdicts, some.values, strict=True):
+                if isinstance(verdict, Certified):
+                    yield GeneralizedCounterfactual.of_verdict(
+                        verdict, -1, private, outcome, self.codes, self.schema
+                    )
 
     # The file
 
@@ -311,7 +249,7 @@ class Catalogue(HostOnly):
             facts, arrays_of_part = part.catalogue.content()
             facts_of_parts.append({"label": natural(part.label), **facts})
             arrays |= {f"{i}.{name}": array for name, array in arrays_of_part.items()}
-            arrays[f"{i}.n_people"] = part.certifier.n_people()
+            arrays[f"{i}.n_people"] = part.recounter.people_per_region()
             for j, values in part.catalogue.public.items():
                 public[j] = np.union1d(public.get(j, values[:0]), values)
         facts = {
@@ -321,6 +259,7 @@ class Catalogue(HostOnly):
             "has_probabilities": self.model.has_probabilities,
             "n_later": len(self.model.later),
             "fingerprint": self.fingerprint,
+            "order_key": self.order_key.hex(),
             "facts": dict(self.facts),
             "notes": {**self.notes, **(notes or {})},
         }
@@ -384,14 +323,16 @@ class Catalogue(HostOnly):
             model_of_label = asked.with_outcome(_is_met(goal, label))
             catalogue = OutcomeCatalogue.of_content(facts_of_part, arrays, model_of_label)
             people = PeopleElsewhere(
+                catalogue.codes,
+                _regions(catalogue),
                 catalogue.required,
                 catalogue.entries.region,
                 catalogue.entries.values,
                 arrays["n_people"],
                 policy.k,
             )
-            certifier = _certifier(catalogue, policy, people, facts["fingerprint"])
-            parts.append(_Part(label, catalogue, certifier))
+            recounter = _recounter(catalogue, policy, people, facts["fingerprint"])
+            parts.append(Part(label, catalogue, recounter))
         return cls(
             schema=file.schema,
             policy=policy,
@@ -401,6 +342,7 @@ class Catalogue(HostOnly):
             fingerprint=facts["fingerprint"],
             facts=facts["facts"],
             notes=facts["notes"],
+            order_key=bytes.fromhex(facts["order_key"]),
         )
 
 
@@ -445,7 +387,11 @@ def _is_met(goal: DesiredOutcome, label: Any) -> IsDesired:
 
 
 def _outcome_catalogue(
-    population: Population, policy: PrivacyPolicy, model: Model, settings: Settings, seed: int
+    population: Population,
+    policy: PrivacyPolicy,
+    model: Model,
+    settings: Settings,
+    random_state: int,
 ) -> OutcomeCatalogue:
     """Build the catalogue of one outcome.
 
@@ -456,7 +402,7 @@ def _outcome_catalogue(
     person = population.person_of_row
 
     def build(margin: float) -> OutcomeCatalogue:
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(random_state)
         model_with_margin = model.with_margin(margin)
         return OutcomeCatalogue.build(
             population.row_codes, rows, person, model_with_margin, settings, random, population.key
@@ -473,240 +419,24 @@ def _outcome_catalogue(
         return build(0.0)
 
 
-def _certifier(
-    catalogue: OutcomeCatalogue, policy: PrivacyPolicy, people: People, fingerprint: str
-) -> Certifier:
-    """Return what certifies the answers of one outcome's catalogue."""
+def _regions(catalogue: OutcomeCatalogue) -> list[Region]:
+    """Return the regions of a catalogue as they are released."""
+    return [catalogue.regions.region(i) for i in range(len(catalogue.regions))]
+
+
+def _recounter(
+    catalogue: OutcomeCatalogue,
+    policy: PrivacyPolicy,
+    people: PeopleHere | PeopleElsewhere,
+    fingerprint: str,
+) -> Recounter:
+    """Return what counts the answers of one outcome's catalogue again."""
     has_margin = policy.margin != 0 and not (policy.margin == "auto" and catalogue.model.later)
     margin = catalogue.model.margin if has_margin else None
-    return Certifier(
+    return Recounter(
         model=catalogue.model,
         policy=policy,
-        regions=[catalogue.regions.region(i) for i in range(len(catalogue.regions))],
         people=people,
         fingerprint=fingerprint,
         margin=margin,
     )
-
-
-# Answering
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Queries(HostOnly):
-    """The queries of a call that are searched for, n of them.
-
-    Attributes
-    ----------
-    number : shape (n,)
-        By which the caller knows them.
-    rows : shape (n, n_features)
-    limits : Limits
-    starts : shape (n_starts, n, n_features)
-        Counterfactuals of an explainer; NaN for none.
-    """
-
-    number: Ints
-    rows: Floats
-    limits: Limits
-    starts: Floats
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def take(self, queries: Ints) -> _Queries:
-        """Return some of the queries."""
-        return _Queries(
-            self.number[queries],
-            self.rows[queries],
-            self.limits.take(queries),
-            self.starts[:, queries],
-        )
-
-
-class _Candidate(NamedTuple):
-    """An answer to a query, and the part of the catalogue that it comes from."""
-
-    part: _Part
-    answer: Answer
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Call(HostOnly):
-    """One call of `Catalogue.explain`."""
-
-    catalogue: Catalogue
-    goal: DesiredOutcome
-    rules: CallRules
-    progress: Progress | None
-
-    def explanations(
-        self, frame: pd.DataFrame, number: Ints, counterfactuals: pd.DataFrame | None
-    ) -> list[Explanation]:
-        """Return one explanation for each row of a table; see `Catalogue.explain`."""
-        codes = self.catalogue.codes
-        rows = codes.encode(frame)
-        explanations: dict[int, Explanation] = {}
-        for i, fault in enumerate(codes.faults(frame, rows)):
-            if fault is not None:
-                explanations[i] = Withheld(int(number[i]), fault.reason, fault.columns)
-        valid = np.setdiff1d(np.arange(len(rows)), np.array([*explanations], dtype=np.int64))
-        explanations_of_number: dict[int, list[Explanation]] = {}
-        if len(valid):
-            starts = self._starts(counterfactuals, number, valid)
-            explanations_of_number = self._of_queries(rows[valid], number[valid], starts)
-        for i in valid.tolist():
-            explanations[i] = explanations_of_number[int(number[i])].pop(0)
-        return [explanations[i] for i in range(len(rows))]
-
-    def _starts(self, counterfactuals: pd.DataFrame | None, number: Ints, valid: Ints) -> Floats:
-        """Return the counterfactuals of each query, shape (n_starts, n_queries, n_features).
-
-        Queries are in the order of their numbers. NaN stands for none.
-        """
-        codes = self.catalogue.codes
-        distinct, query = np.unique(number[valid], return_inverse=True)
-        if counterfactuals is None:
-            return np.empty((0, len(distinct), len(codes.columns)))
-        order = np.argsort(query, kind="stable")
-        rank = np.empty(len(valid), dtype=np.int64)
-        rank[order] = np.arange(len(valid)) - np.searchsorted(query[order], query[order])
-        starts = np.full((int(rank.max()) + 1, len(distinct), len(codes.columns)), np.nan)
-        starts[rank, query] = codes.encode(counterfactuals.iloc[valid])
-        return starts
-
-    def _of_queries(
-        self, rows: Floats, number: Ints, starts: Floats
-    ) -> dict[int, list[Explanation]]:
-        """Return as many explanations of each query as it has rows, by its number."""
-        numbers, first, n_answers = np.unique(number, return_index=True, return_counts=True)
-        queries = _Queries(
-            numbers,
-            rows[first],
-            self.rules.limits(self.catalogue.codes, rows[first]),
-            starts,
-        )
-        candidates = None
-        if len(queries) <= _FEW and not self.goal.needs_factual_labels:
-            # The first question of the search is about the queries as well, which saves a call.
-            candidates = self._candidates(queries, int(n_answers.max()))
-        is_met = self.goal.is_met_already(len(queries), lambda: self._labels(queries))
-        explanations: dict[int, list[Explanation]] = {
-            query: [Withheld(query, ALREADY_DESIRED)] * n
-            for query, n in zip(numbers.tolist(), n_answers.tolist(), strict=True)
-        }
-        unmet = np.flatnonzero(~is_met)
-        for start in range(0, len(unmet), _AT_ONCE):
-            some = unmet[start : start + _AT_ONCE]
-            if candidates is None:
-                of_some = self._candidates(queries.take(some), int(n_answers[some].max()))
-            else:
-                of_some = [candidates[query] for query in some.tolist()]
-            explanations |= self._answered(queries.take(some), n_answers[some], of_some)
-            if self.progress is not None:
-                self.progress(start + len(some), len(unmet))
-        return explanations
-
-    def _labels(self, queries: _Queries) -> Labels:
-        """Return the model's label of each query."""
-        return self.catalogue.model.labels(queries.rows)
-
-    def _answered(
-        self, queries: _Queries, n_answers: Ints, candidates: Sequence[Sequence[_Candidate]]
-    ) -> dict[int, list[Explanation]]:
-        """Return the answers to some queries, by number, and why there are no more."""
-        answers: dict[int, list[Explanation]] = {number: [] for number in queries.number.tolist()}
-        for part in self.catalogue.parts:
-            chosen = [
-                replace(candidate.answer, query=query)
-                for query, of_query in enumerate(candidates)
-                for candidate in of_query[: n_answers[query]]
-                if candidate.part is part
-            ]
-            if chosen:
-                self._certify(part, queries, chosen, answers)
-        for number, n in zip(queries.number.tolist(), n_answers.tolist(), strict=True):
-            reason = "no_other_answer" if answers[number] else self._reason_without_answer
-            n_lacking = n - len(answers[number])
-            answers[number] += [Withheld(number, reason)] * n_lacking
-        return answers
-
-    @property
-    def _reason_without_answer(self) -> str:
-        may_be_constraints = self.rules.restricts(self.catalogue.codes) and len(self.catalogue) > 0
-        return "no_actionable_answer" if may_be_constraints else "infeasible"
-
-    def _candidates(self, queries: _Queries, n_answers: int) -> list[list[_Candidate]]:
-        """Return the nearest answers to each query from all parts, near ones first."""
-        candidates: list[list[_Candidate]] = [[] for _ in range(len(queries))]
-        for part in self.catalogue.parts:
-            open_queries = np.flatnonzero(self._may_ask_for(part, queries))
-            some = queries.take(open_queries)
-            answers = explain(part.catalogue, some.rows, some.limits, n_answers, some.starts)
-            for query, answers_to_query in zip(open_queries.tolist(), answers, strict=True):
-                candidates[query] += [_Candidate(part, answer) for answer in answers_to_query]
-        for of_query in candidates:
-            of_query.sort(key=lambda candidate: candidate.answer.distance)
-        return candidates
-
-    def _may_ask_for(self, part: _Part, queries: _Queries) -> Mask:
-        """Return which queries may ask for a part's outcome."""
-        if part.label is None:
-            return np.ones(len(queries), dtype=bool)
-        outcome = np.empty(1, dtype=object)
-        outcome[0] = part.label
-        return self.goal.is_met_by_query(outcome, self._labels(queries))[:, 0]
-
-    def _certify(
-        self,
-        part: _Part,
-        queries: _Queries,
-        chosen: Sequence[Answer],
-        answers: dict[int, list[Explanation]],
-    ) -> None:
-        """Add an explanation for each chosen answer of a part to those of its query."""
-        query = np.array([answer.query for answer in chosen], dtype=np.int64)
-        points = np.stack([answer.point for answer in chosen])
-        region = np.array([answer.region for answer in chosen], dtype=np.int64)
-        codes = self.catalogue.codes
-        every_column = np.arange(len(codes.columns))
-        private = points[:, codes.private]
-        claims = Claims(region, private, points)
-        questions = part.certifier.questions(claims)
-        least = least_values(part.catalogue, chosen, queries.rows, queries.limits, questions)
-        verdicts = part.certifier.verdicts(claims, queries.limits.take(query))
-        outcomes = self.goal.outcomes(
-            part.catalogue.model.labels(points),
-            self._labels(queries)[query],
-            part.catalogue.model.label_model.classes,
-        )
-        for i, (verdict, outcome) in enumerate(zip(verdicts, outcomes, strict=True)):
-            number = int(queries.number[query[i]])
-            if isinstance(verdict, Withheld):
-                answers[number].append(Withheld(number, verdict.reason))
-                continue
-            noted = self._noted(verdict, part, points[i], queries.rows[query[i]])
-            answers[number].append(
-                self.catalogue.entry(
-                    noted,
-                    private[i],
-                    outcome,
-                    query=number,
-                    advised=values_of(codes, codes.quasi, points[i][codes.quasi]),
-                    least=values_of(codes, every_column, least[i]),
-                )
-            )
-
-    def _noted(self, verdict: Certified, part: _Part, point: Floats, query: Floats) -> Certified:
-        """Note the private values that are the query's own, and those that are nobody's but this
-        answer's.
-        """
-        codes = self.catalogue.codes
-        unchanged: list[str] = []
-        moved: list[str] = []
-        for j, shared in zip(codes.private.tolist(), part.catalogue.shared, strict=True):
-            if point[j] == query[j]:
-                unchanged.append(codes.names[j])
-            elif point[j] not in shared.values:
-                moved.append(codes.names[j])
-        return verdict.with_counts(moved=tuple(moved), unchanged=tuple(unchanged))

@@ -59,8 +59,8 @@ class Detector(HostOnly):
 
     Near-native: distance to the nearest row <= tau, or ratio <= tau_rho. Both are the 5 % quantile
     over training rows that have no duplicate, each compared with all others, as a person outside
-    the training data would be. The seed decides which rows are drawn. So at least 5 % of honest
-    newcomers would be flagged as well, and more where the two tests differ. A `near_native`
+    the training data would be. `random_state` decides which rows are drawn. So at least 5 % of
+    honest newcomers would be flagged as well, and more where the two tests differ. A `near_native`
     distance is used as it is. For ordinal and hierarchical attributes only equality counts.
     """
 
@@ -68,14 +68,14 @@ class Detector(HostOnly):
         self,
         population: Population,
         near_native: Literal["auto"] | float = "auto",
-        seed: int = 0,
+        random_state: int = 0,
     ) -> None:
         check_population(population)
         if near_native != "auto" and not 0 <= near_native <= 1:
             raise InputError('near_native must be "auto" or a number between 0 and 1')
         self._population = population
         self._near_native = near_native
-        self._seed = seed
+        self._random_state = random_state
 
     # --- findings ---------------------------------------------------------------------------------
 
@@ -97,7 +97,10 @@ class Detector(HostOnly):
         InputError
             If a feature is missing.
         """
-        rows = self._encode(frame)
+        return self.find_codes(self._encode(frame), instance_based=instance_based)
+
+    def find_codes(self, rows: Floats, *, instance_based: bool) -> tuple[NativeStatus, ...]:
+        """Return the same as `find` for encoded counterfactuals, shape (n, n_features)."""
         is_native, is_native_qi = self._equal_rows.find(rows)
         is_near = is_native | instance_based
         undecided = np.flatnonzero(~is_near)
@@ -210,7 +213,9 @@ class Detector(HostOnly):
         n_drawn = min(_CALIBRATION_ROWS, max(n_affordable, 40))
         if len(rows) <= n_drawn:
             return rows
-        return np.sort(np.random.default_rng(self._seed).choice(rows, n_drawn, replace=False))
+        return np.sort(
+            np.random.default_rng(self._random_state).choice(rows, n_drawn, replace=False)
+        )
 
 
 def _ratio(distance: Floats, isolation: Floats) -> Floats:

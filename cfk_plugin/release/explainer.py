@@ -5,13 +5,12 @@ protected.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, overload
 
 import pandas as pd
 
 from cfk_plugin.data.call_rules import most_changes
-from cfk_plugin.data.display import card, facts, heard
+from cfk_plugin.data.display import card, facts
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import (
     AdapterError,
@@ -118,13 +117,11 @@ class ProtectedExplainer(HostOnly):
             answer cannot be read or does not belong to the queries.
         """
         wrapped = self._wrapped
-        listening = nullcontext() if progress is None else heard(progress)
-        with listening as report_progress:
-            queries = as_pandas(queries)
-            limit = most_changes(max_changes)
-            if wrapped.is_for_own_explain(queries):
-                return wrapped.call("explain", (queries,), options, limit, report_progress)
-            return wrapped.explain(queries, options, max_changes=limit, progress=report_progress)
+        queries = as_pandas(queries)
+        limit = most_changes(max_changes)
+        if wrapped.is_for_own_explain(queries):
+            return wrapped.call("explain", (queries,), options, limit, progress)
+        return wrapped.explain(queries, options, max_changes=limit, progress=progress)
 
     def __call__(self, queries: Any, **options: Any) -> Any:
         """Like `explain`, for explainers that are functions."""

@@ -71,7 +71,6 @@ def _all_figures(
     """Return the figures of a released explanation, with those for the data holder only."""
     figures = explanation.certificate.to_dict()
     if isinstance(explanation, GeneralizedCounterfactual):
-        figures["prosecutor_risk"] = explanation.certificate.prosecutor_risk
         figures |= explanation.recount.to_dict()
     return figures
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.display import card, table
@@ -16,48 +14,41 @@ from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.tables import require_features
 from cfk_plugin.data.wording import Wording
-from cfk_plugin.errors import HostOnly, InputError, counted, did_you_mean, require
+from cfk_plugin.errors import HostOnly, InputError, counted, require
 from cfk_plugin.hookspecs import NativeStatus
-from cfk_plugin.metrics import GroupGap, group_gap, ncp_by_attribute
 from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.records.record import FLOOR, RunRecord
 from cfk_plugin.records.record import SCHEMA_VERSION as RUN_VERSION
 from cfk_plugin.records.tally import FIELDS, figures, rates
-from cfk_plugin.release.explanation_summary import ExplanationSummary
 from cfk_plugin.release.explanation_tables import (
     audit_table_of,
     notebook_row,
     printed,
     table_of,
 )
-from cfk_plugin.release.result_context import Kind, Request, ResultContext, labels_of
+from cfk_plugin.release.request import Groups
+from cfk_plugin.release.result_context import Kind, ResultContext
 from cfk_plugin.release.results import (
-    Certificate,
     Explanation,
     GeneralizedCounterfactual,
     Policy,
     PrototypeCertificate,
     PrototypeCounterfactual,
     PrototypePolicy,
+    RegionRecount,
     Released,
     Withheld,
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from cfk_plugin.data.population import Population
+    pass
 
 __all__ = [
     "SCHEMA_VERSION",
     "Explanations",
     "Kind",
-    "Request",
     "ResultContext",
     "class_sizes_of",
-    "group_gaps",
-    "ncp_table",
-    "risk_by_group_size",
 ]
 
 _MOST_SHOWN = 20
@@ -300,9 +291,8 @@ class Explanations(HostOnly, Sequence[Explanation]):
         InputError
             If there are fewer labels than queries, or more than 50 different ones.
         """
-        queries = [explanation.query for explanation in self._explanations]
-        group_of_query = labels_of(attribute, labels)
-        return self._with(about=self.about.grouped(attribute, group_of_query, queries))
+        groups = Groups.of(attribute, labels)
+        return self._with(about=self.about.grouped(groups, self._explanations))
 
     def text(
         self, queries: pd.DataFrame | None = None, wording: Wording | None = None
@@ -402,18 +392,18 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False)
 
     def _column(self, figure: str) -> list[Any]:
-        """Return a figure of every released region, of its certificate or else of its recount."""
-        if hasattr(Certificate, figure):
-            return [getattr(explanation.certificate, figure) for explanation in self.generalized]
-        return [getattr(explanation.recount, figure) for explanation in self.generalized]
+        """Return a figure of every released region, of its recount or else of its certificate."""
+        if hasattr(RegionRecount, figure):
+            return [getattr(explanation.recount, figure) for explanation in self.generalized]
+        return [getattr(explanation.certificate, figure) for explanation in self.generalized]
 
-    def summary(self) -> ExplanationSummary:
+    def summary(self) -> dict[str, Any]:
         """Return the figures of the whole set, which `docs/reference/metrics.md` defines.
 
         Returns
         -------
-        ExplanationSummary
-            A dict, which a notebook shows as a table. It has counts (``asked``, ``released``,
+        dict
+            It has counts (``asked``, ``released``,
             ``withheld``, ``reasons``, ``prototypes``);
             ``withheld_rate`` of the explanations that were needed, which leaves out
             ``already_desired``; figures of the released regions, which are None without any; rates
@@ -427,7 +417,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         cdm = None
         n_below_k = 0
         if not isinstance(self.policy, PrototypePolicy):
-            sizes = [explanation.certificate.k for explanation in self.generalized]
+            sizes = [explanation.recount.k for explanation in self.generalized]
             cdm = sum(sizes) + self.n_people * n_refused
             n_below_k = sum(size < self.policy.k for size in sizes)
         epsilon = None
@@ -442,7 +432,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         n_sampled = None if sample is None else sample["examined"]
         if n_of_finding["examined"] == 0 and sample is not None:
             n_of_finding = dict(sample)
-        summary = {
+        summary: dict[str, Any] = {
             "asked": len(self),
             "released": len(self.released),
             "withheld": len(self.withheld),
@@ -457,19 +447,13 @@ class Explanations(HostOnly, Sequence[Explanation]):
             "epsilon": epsilon,
             "delta": delta,
         }
-        return ExplanationSummary(summary)
+        return summary
 
     def to_record(self) -> RunRecord:
         """Return what a run logs about the explanations, as plain values."""
         context = self.about
         quasi_identifiers = self._quasi_identifiers()
-        query_features = context.query_features
-        if not query_features:
-            query_features = (frozenset(),) * len(self)
-        rows = [
-            explanation.row_to_log(self.columns, features)
-            for explanation, features in zip(self._explanations, query_features, strict=True)
-        ]
+        rows = [explanation.row_to_log(self.columns) for explanation in self._explanations]
         population = None if context.population is None else dict(context.population)
         environment = None if context.environment is None else dict(context.environment)
         sample = None if context.sample is None else dict(context.sample)
@@ -642,92 +626,11 @@ def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:
     """Return the number of people behind each released explanation, or check given numbers."""
     if isinstance(explanations, Explanations):
         _refuse_prototypes(explanations)
-        return [explanation.certificate.k for explanation in explanations.generalized]
+        return [explanation.recount.k for explanation in explanations.generalized]
     sizes = [int(size) for size in explanations]
     if sizes and min(sizes) < 1:
         raise InputError("each class needs at least one person")
     return sizes
-
-
-def risk_by_group_size(explanations: Explanations | Sequence[int]) -> pd.DataFrame:
-    """Return how many explanations were released for each number of people, and their risk.
-
-    For the data holder.
-    """
-    sizes, n_releases = np.unique(class_sizes_of(explanations), return_counts=True)
-    return pd.DataFrame(
-        {
-            "people": sizes.astype(np.int64),
-            "releases": n_releases.astype(np.int64),
-            "share_up_to": n_releases.cumsum() / max(n_releases.sum(), 1),
-            "prosecutor_risk": 1 / sizes.astype(float),
-        }
-    )
-
-
-def ncp_table(explanations: Explanations, population: Population) -> pd.DataFrame:
-    """Return the information loss of each quasi-identifier over all regions, highest first."""
-    _refuse_prototypes(explanations)
-    names = population.schema.quasi_identifiers
-    losses = [
-        ncp_by_attribute(explanation.region, population) for explanation in explanations.generalized
-    ]
-    ncp = pd.DataFrame(losses, columns=list(names), dtype=float)  # (n_regions, n_attributes)
-    by_attribute = pd.DataFrame(
-        {
-            "attribute": names,
-            "weight": [population.schema[name].weight for name in names],
-            "ncp_mean": ncp.mean().to_numpy(),
-            "ncp_p95": ncp.quantile(0.95).to_numpy(),
-            "exact": (ncp == 0).mean().to_numpy(),
-        }
-    )
-    return by_attribute.sort_values("ncp_mean", ascending=False, kind="stable", ignore_index=True)
-
-
-def group_gaps(
-    explanations: Explanations,
-    groups: ArrayLike | pd.Series,
-    metrics: Sequence[str] = ("k", "ncp", "pureness", "withheld"),
-    *,
-    random_state: int = 0,
-) -> dict[str, tuple[GroupGap, ...]]:
-    """Return how each group of people differs in each metric.
-
-    The metrics are "k", "ncp", "pureness" and "withheld". For the data holder.
-
-    `groups` has the group of the person of each explanation; a missing one is a group of its own.
-    Groups of fewer than 11 are pooled; see `cfk_plugin.metrics.group_gap`. A withheld explanation
-    has none of the first three metrics, and 1 for the last. The last leaves out explanations whose
-    query already has the desired outcome. Raises `InputError` if the explanations are prototypes, a
-    metric is unknown, or the number of groups is not that of the explanations.
-    """
-    _refuse_prototypes(explanations)
-    unknown = [name for name in metrics if name not in _METRICS]
-    if unknown:
-        raise InputError(
-            f"unknown metric {', '.join(unknown)}; known: {', '.join(_METRICS)}"
-            f"{did_you_mean(unknown, _METRICS)}"
-        )
-    gaps = {}
-    for name in metrics:
-        values = [_metric(explanation, name) for explanation in explanations]
-        gaps[name] = group_gap(values, groups, random_state=random_state)
-    return gaps
-
-
-_METRICS = ("k", "ncp", "pureness", "withheld")
-
-
-def _metric(explanation: Explanation, name: str) -> float:
-    """Return a metric of an explanation; NaN if it does not have the metric."""
-    if name == "withheld":
-        if isinstance(explanation, Withheld) and explanation.reason == ALREADY_DESIRED:
-            return math.nan
-        return float(isinstance(explanation, Withheld))
-    if isinstance(explanation, GeneralizedCounterfactual):
-        return float(getattr(explanation.certificate, name))
-    return math.nan
 
 
 def _refuse_prototypes(explanations: Explanations) -> None:

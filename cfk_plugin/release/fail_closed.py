@@ -5,11 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cfk_plugin.errors import CFKError, ModelError, PluginError, quiet
-from cfk_plugin.release.results import Explanation, Withheld
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -22,10 +18,9 @@ def failing_closed() -> AbstractContextManager[None]:
     return quiet("{} in the pipeline", PluginError, let=ModelError)
 
 
-def withheld(query: NDArray[np.int64], error: CFKError) -> list[Explanation]:
-    """Withhold all explanations of a call because of an error."""
+def reason_of(error: CFKError) -> str:
+    """Return the reason for which an error withholds explanations, and log the error."""
     is_of_model = isinstance(error, ModelError)  # a plugin may have raised it, with any text
     text = "ModelError in the pipeline" if is_of_model else error
     _log.warning("explanations withheld: %s", text)
-    reason = "model_failed" if is_of_model else "protector_failed"
-    return [Withheld(number, reason) for number in query.tolist()]
+    return "model_failed" if is_of_model else "protector_failed"

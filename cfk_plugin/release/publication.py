@@ -1,10 +1,10 @@
-"""A published catalogue: the order of its entries, and a page to search them."""
+"""A page to search a published catalogue."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
@@ -25,35 +25,14 @@ from cfk_plugin.data.sentences import advised_part
 from cfk_plugin.data.values import to_number
 from cfk_plugin.data.wording import values_of
 from cfk_plugin.errors import InputError
-from cfk_plugin.metrics.information import ncp_by_attribute
 from cfk_plugin.release.explanations import Explanations
-from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual
+from cfk_plugin.release.results import GeneralizedCounterfactual
 
 OUTSIDE = 0.1
 """What each quasi-identifier outside of a region adds to a distance, on the page."""
 
-_ORDER_FIELDS = ("outcome", "region", "released")
 # Sections of a language that the page writes sentences with.
 _LANGUAGE_OF_PAGE = ("numbers", "dates", "values", "changes", "answers")
-
-
-def publish(entries: Iterable[Explanation]) -> list[GeneralizedCounterfactual]:
-    """Return the released entries of a catalogue, each once, sorted by what they say.
-
-    So the order says nothing else. Each has its position as its number.
-    """
-    released: dict[tuple[float, str], GeneralizedCounterfactual] = {}
-    for entry in entries:
-        if isinstance(entry, GeneralizedCounterfactual):
-            released[_order_key(entry.to_dict())] = entry
-    in_order = [released[key] for key in sorted(released)]
-    return [entry.with_query(number) for number, entry in enumerate(in_order)]
-
-
-def _order_key(entry: Mapping[str, Any]) -> tuple[float, str]:
-    """Return what the order of a catalogue's entries goes by; no two entries have the same."""
-    text = json.dumps([entry[name] for name in _ORDER_FIELDS], sort_keys=True)
-    return entry["certificate"]["ncp"], text
 
 
 def catalogue_page(
@@ -67,11 +46,10 @@ def catalogue_page(
 
     What the person enters stays in the page: it makes no request, and its content policy allows
     none. An entry is near if little must change to be inside its region and to have its private
-    values, and if its region is small; numbers are compared in shares of the ranges of the table
-    (quasi-identifiers) or of the published values. The page does not contain the model, so an
+    values, and if its region is small; numbers are compared in shares of the range of the published
+    values. The page does not contain the model, so an
     answer need not be true for the person: the page states what was verified of the whole entry. It
-    contains what `KAnonymizer.published` gives away, and for each numeric quasi-identifier the
-    width of the table's range.
+    contains what `KAnonymizer.published` gives away, and nothing else.
 
     Parameters
     ----------
@@ -100,6 +78,7 @@ def catalogue_page(
         )
     ]
     certificates = [entry.certificate for entry in entries]
+    n_quasi = len(schema.quasi_identifiers)
     data = {
         "k": policy.k,
         "features": features,
@@ -107,8 +86,7 @@ def catalogue_page(
         "clauses": _coded(wording.outcome(entry.outcome) for entry in entries),
         "percent": wording.language.unit("percent").other,
         "language": {name: wording.language.sections[name] for name in _LANGUAGE_OF_PAGE},
-        "width": _coded(round(loss, 12) for loss in _half_widths(entries, population)),
-        "people": _coded(certificate.k for certificate in certificates),
+        "width": _coded(certificate.ncp * n_quasi / 2 for certificate in certificates),
         "pureness": _coded(
             (certificate.pureness, certificate.pureness_low, certificate.pureness_high)
             for certificate in certificates
@@ -150,17 +128,6 @@ def _coded(values: Iterable[Hashable]) -> dict[str, list[Any]]:
     return {"values": [*codes], "at": positions}
 
 
-def _half_widths(
-    entries: Sequence[GeneralizedCounterfactual], population: Population
-) -> Iterable[float]:
-    half_widths: dict[str, float] = {}  # by region as text
-    for entry in entries:
-        key = repr(entry.region)
-        if key not in half_widths:
-            half_widths[key] = sum(ncp_by_attribute(entry.region, population).values()) / 2
-        yield half_widths[key]
-
-
 def _feature(
     column: Column,
     entries: Sequence[GeneralizedCounterfactual],
@@ -195,10 +162,7 @@ def _feature(
             for end in (part.low, part.high)
             if end is not None
         ]
-        if is_quasi:
-            span = column.span
-        else:
-            span = max(numbers, default=0.0) - min(numbers, default=0.0)
+        span = max(numbers, default=0.0) - min(numbers, default=0.0)
         ranges = [_range(part, is_date=column.kind == "date") for part in codes]
         return form_field | {
             "kind": "date" if column.kind == "date" else "number",

@@ -55,10 +55,11 @@ def _rebuilt_region(region: Any, codes: Codes) -> Region | None:
     ):
         raise TypeError("not a Region over the quasi-identifiers")
     parts = region.parts.copy()
-    return Region({column.name: _rebuilt_part(parts[column.name], column) for column in columns})
+    return Region({column.name: rebuilt_part(parts[column.name], column) for column in columns})
 
 
-def _rebuilt_part(part: Part, column: Column) -> Part:
+def rebuilt_part(part: Part, column: Column) -> Part:
+    """Return a copy of a part of a region, made of the column's values; raise if that fails."""
     if not column.is_line:
         return _rebuilt_set(part, column)
     if type(part) is not Interval:

@@ -1,578 +1,774 @@
-"""Recounting a file of released explanations: against the people, the model and the policy.
+"""The recount: every figure of an explanation is counted again before it is released.
 
-The people of each region are counted again, its information loss, and, with the model, the share of
-its combinations with the outcome. `cfk verify` prints what is wrong.
+The search, or a protector, claims that an explanation has the outcome and that k people share its
+region. `Recounter` believes neither. It counts again, from the region, the training table and the
+model:
+
+1. **People** (`RegionFigures`). How many people are inside the region, and how many of its members
+   are. The members of a catalogue's region are the people with the outcome whom the catalogue maps
+   to it. Of a region that is made for one counterfactual, everyone inside is a member. How much
+   information the region loses, and how diverse its members' sensitive values are.
+2. **Model** (`OutcomeFigures`). How many value combinations of the region, and how many people
+   inside, have the outcome with the private values of the explanation.
+3. **Point**. Whether the model gives the outcome, with the margin, for exactly what the explanation
+   advises, whether that is in the region, and whether the person is permitted to change to it.
+
+`REGION_RULES` and `OUTCOME_RULES` list the rules of the policy in the order in which they are
+tried, and `Recounter.judge` applies them. ``cfk verify`` tries the same rules on a file; see
+`cfk_plugin.release.files`.
+
+A catalogue that was loaded from a file has no people. Only the model's part can be counted again
+then (`PeopleElsewhere`).
+
+**What is not counted again.** The training table, the model, and who is a member of a region are
+taken as they are. A protector's claim that no better region exists is repeated in the certificate,
+not proved again.
+
+**What is not protected.** No rule withholds private values that single a person out; the recount
+only says how many rows have them (`k_private`). Nor does the recount stop an attack that
+`PrivacyPolicy.not_stopped` names. It looks at one release at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from math import ceil, floor, fsum, inf, prod
+from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
-from cfk_plugin.data.codes import Codes, Floats, Mask
-from cfk_plugin.data.decision import Labels
-from cfk_plugin.data.model import LabelModel
-from cfk_plugin.data.outcome import DesiredOutcome, Outcome
+from cfk_plugin.data.codes import Codes, Floats, Ints, Mask, mixed
+from cfk_plugin.data.constraints import Limits
+from cfk_plugin.data.outcome_model import Model
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.promises import promise_of
-from cfk_plugin.errors import HostOnly, ModelError
-from cfk_plugin.metrics.information import ncp
+from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import Region
+from cfk_plugin.errors import HostOnly
+from cfk_plugin.hookspecs import Proposal
+from cfk_plugin.metrics.information import loss_of
 from cfk_plugin.metrics.intervals import clopper_pearson
 from cfk_plugin.metrics.risk import SensitiveFigures
-from cfk_plugin.release.certify import asked_combinations
-from cfk_plugin.release.released_file import (
-    Finding,
-    Released,
-    answers_in_file,
-    policy_of,
-    prototypes_in_file,
-    read,
-    wrong_certificates,
-    wrong_columns,
-)
-from cfk_plugin.release.still_true import (
-    NewModel,
-    ReleasedAnswer,
-    StillTrue,
-    advised_rows,
-    counted_true,
-    still_true_at,
-)
+from cfk_plugin.release.certificate import Certificate, RegionRecount
+from cfk_plugin.release.withheld import Withheld
 
-if TYPE_CHECKING:
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.release.results import Policy
-
-_NEAR = 1e-9  # figures this close are equal
+MOST_COMBINATIONS = 10_000
+"""Up to so many combinations of a region, the model is asked about all."""
+N_SAMPLED = 2_000
+"""Number of combinations that are drawn if there are more."""
+_AT_ONCE = 200_000  # rows in one call of the model
+_ROUNDING = 1e-9
 
 
-@dataclass(slots=True)
-class Recount:
-    """What was found, what could not be checked, and how many people are in each region.
+@dataclass(frozen=True, eq=False, repr=False)
+class Claims(HostOnly):
+    """Explanations that are proposed for release, n of them.
 
     Attributes
     ----------
-    findings : list of Finding
-    unchecked : list of str
-    counts : list of int
-        People in each region that was counted.
-    not_stopped : list of str
-        Attacks, by the certificates.
-    still_true : StillTrue, optional
-        Of the answers, by the model; None if nobody asked it.
+    region : shape (n,)
+        Number of the region of each.
+    private : shape (n, n_private)
+        Private values, in the order of ``codes.private``.
+    advice : Advice, optional
+        What each answer tells its person; None for entries, which answer no query.
     """
 
-    findings: list[Finding] = field(default_factory=list)
-    unchecked: list[str] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    not_stopped: list[str] = field(default_factory=list)
-    still_true: StillTrue | None = None
+    region: Ints
+    private: Floats
+    advice: Advice | None = None
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether a finding shows that the file is wrong."""
-        return any(finding.fails for finding in self.findings)
+    def __len__(self) -> int:
+        return len(self.region)
 
-    @property
-    def verdict(self) -> str:
-        """Return ``fail``, ``review`` (a person has to look) or ``pass``."""
-        if self.has_failed:
-            return "fail"
-        return "review" if self.findings else "pass"
+    def distinct(self) -> tuple[Claims, Ints]:
+        """Return the distinct regions with private values, and the place of each claim in them."""
+        place_of_key: dict[tuple[int, bytes], int] = {}
+        first: list[int] = []
+        place: list[int] = []
+        for i, region in enumerate(self.region.tolist()):
+            key = (region, self.private[i].tobytes())
+            if key not in place_of_key:
+                place_of_key[key] = len(first)
+                first.append(i)
+            place.append(place_of_key[key])
+        distinct = Claims(self.region[first], self.private[first])
+        return distinct, np.array(place, dtype=np.int64)
 
 
-def examine(
-    content: Mapping[str, Any],
-    population: Population,
-    judge: Judge | None = None,
-    *,
-    k: int | None = None,
-    queries: pd.DataFrame | None = None,
-) -> Recount:
-    """Count the people of each released region again and, if a model is given, ask it.
+class Advice(NamedTuple):
+    """What answers tell their persons to become, and what these may change to.
 
-    Parameters
-    ----------
-    content : mapping
-        The content of a file, in the form of the JSON Schema; see `unfit`.
-    judge : Judge, optional
-        The model and the desired outcome.
-    k : int, optional
-        Number of people that must be inside each region. Default: that of the policy.
-    queries : DataFrame, optional
-        The instances that were answered. The model then says which answers are true for them.
+    `points` has the shape (n, n_features); `limits` are those of the n queries.
     """
-    report = Recount()
-    policy = policy_of(content)
-    if policy is None:
-        report.findings.append(Finding("policy", "its settings contradict each other"))
-        return report
-    entries = [entry for entry in content["explanations"] if entry["status"] == "released"]
-    attacks = [attack for e in entries for attack in e["certificate"].get("not_stopped", ())]
-    report.not_stopped += dict.fromkeys(attacks)
-    report.unchecked += _unchecked(content, policy, has_model=judge is not None)
-    if not entries:
-        report.findings.append(Finding("explanations", "nothing was released", fails=False))
-    report.findings += wrong_columns(content, population)
-    if report.has_failed:
-        return report
-    if not isinstance(policy, PrivacyPolicy):
-        report.findings += _findings_on_prototypes(content, policy, judge, report)
-        return report
-    report.findings += wrong_certificates(content, policy)
-    required_k = policy.k if k is None else k
-    checks = RegionChecks(
-        content=content,
-        population=population,
-        policy=policy,
-        judge=judge,
-        required_k=required_k,
-        queries=queries,
-        report=report,
-    )
-    report.findings += checks.findings()
-    return report
+
+    points: Floats
+    limits: Limits
 
 
-# Checks of a whole file
+class Certified(NamedTuple):
+    """A region that meets the policy, and what its recount counted."""
+
+    region: Region
+    certificate: Certificate  # for the recipient of the explanation
+    recount: RegionRecount  # for the data holder only
 
 
-def _findings_on_prototypes(
-    content: Mapping[str, Any], policy: Policy, judge: Judge | None, report: Recount
-) -> Iterator[Finding]:
-    """Yield the prototypes that the model refuses, and that no people can be counted for them."""
-    if judge is not None:
-        report.still_true = judge.true_prototypes(content, report)
-        yield from _not_true(report.still_true, policy)
-    yield Finding(
-        "explanations",
-        "hold prototypes, which no people can be counted for; see cfk audit epsilon",
-        fails=False,
-    )
+Verdict = Certified | Withheld
 
 
-def _not_true(still_true: StillTrue | None, policy: Policy) -> Iterator[Finding]:
-    """Yield the answers that the model refuses.
+def refused(reason: str, k: int | None = None) -> Withheld:
+    """Return the verdict that withholds a region; its query is not known here.
 
-    That is wrong only if answers are promised to be true. Prototypes promise it, too.
+    `k` is the number of people, if there are too few of them.
     """
-    if still_true is None:
-        return
-    is_promised = True
-    if isinstance(policy, PrivacyPolicy):
-        is_promised = promise_of(policy.guarantee).promises_true_answers
-    for position in still_true.broken:
-        yield Finding(
-            f"explanation {position}",
-            "is not true for this model: it does not give the outcome",
-            fails=is_promised,
-        )
+    return Withheld(-1, reason, refused_k=k)
 
 
-def _unchecked(content: Mapping[str, Any], policy: Policy, *, has_model: bool) -> list[str]:
-    """Return what is not checked of a file."""
-    unchecked = ["who wrote the file, and whether entries were removed or exchanged"]
-    if isinstance(policy, PrivacyPolicy):
-        if not has_model:
-            unchecked.append("pureness (--model)")
-        unchecked.append("that regions and private values are those of the guarantee")
-        if promise_of(policy.guarantee).may_claim_optimality:
-            unchecked.append("optimal and gap, which are the method's own claim")
-    if any("sentence" in entry for entry in content["explanations"]):
-        unchecked.append("that sentences say what their entries say")
-    return unchecked
+# The figures
 
 
-# Checks of a region against the people
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class CheckedRegion(HostOnly):
-    """A released region, and what is counted of it again.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class RegionFigures(HostOnly):
+    """What the training table says about a region.
 
     Attributes
     ----------
-    released : Released
-    population : Population
-    policy : PrivacyPolicy
-    required_k : int
-        Number of people that must be inside.
-    is_same_population : bool
-        Whether the certificate has this population's fingerprint.
-    is_of_today : bool
-        Whether the certificate is known to be about these people. If not, a difference may come
-        from others.
-    n_people : int
-        People inside.
+    n_people, n_members : int
+        People inside, and members.
+    are_members_inside : bool
+    has_counterfactual : bool
+        Whether the counterfactual is inside for which the region was made, if there is one.
+    ncp_parts : mapping of quasi-identifier to its information loss
     ncp : float
-    """
-
-    released: Released
-    population: Population
-    policy: PrivacyPolicy
-    required_k: int
-    is_same_population: bool
-    is_of_today: bool
-    n_people: int
-    ncp: float
-
-    @property
-    def certificate(self) -> Mapping[str, Any]:
-        """The certificate as in the file."""
-        certificate: Mapping[str, Any] = self.released.entry["certificate"]
-        return certificate
-
-    @property
-    def where(self) -> str:
-        """How findings name the region."""
-        return self.released.where
-
-
-def too_few_people(region: CheckedRegion) -> Iterator[Finding]:
-    """Yield that fewer than k people are inside."""
-    if region.n_people < region.required_k:
-        is_policy = region.required_k == region.policy.k
-        required = "k" if is_policy else region.required_k
-        yield Finding(region.where, f"{region.n_people} people, fewer than {required}")
-
-
-def other_number_of_people(region: CheckedRegion) -> Iterator[Finding]:
-    """Yield that the certificate counts other people."""
-    if region.certificate["k"] != region.n_people:
-        yield Finding(
-            region.where,
-            f"{region.n_people} people, and the certificate says something else",
-            fails=region.is_of_today,
-        )
-
-
-def other_loss(region: CheckedRegion) -> Iterator[Finding]:
-    """Yield that the certificate states another information loss."""
-    if abs(region.certificate["ncp"] - region.ncp) > _NEAR:
-        yield Finding(
-            region.where,
-            f"ncp is {region.ncp:.6g}, and the certificate says something else",
-            fails=region.is_of_today,
-        )
-
-
-def undiverse_inside(region: CheckedRegion) -> Iterator[Finding]:
-    """Yield that l or t is broken inside, if the guarantee counts everyone inside.
-
-    Under the others those count who are mapped to the region, which the file does not tell.
-    """
-    policy = region.policy
-    if not promise_of(policy.guarantee).counts_everyone_inside:
-        return
-    figures = SensitiveFigures.of(region.population, region.released.rows)
-    if policy.l is not None and figures.diversity is not None and figures.diversity < policy.l:
-        yield Finding(region.where, "fewer than l sensitive values")
-    is_far = figures.closeness is not None and policy.t is not None
-    if is_far and (figures.closeness or 0.0) > (policy.t or 0.0) + _NEAR:
-        yield Finding(region.where, "sensitive values are farther than t from everybody's")
-
-
-def other_population(region: CheckedRegion) -> Iterator[Finding]:
-    """Yield that the certificate is about another population."""
-    if region.population.has_key and not region.is_same_population:
-        yield Finding(
-            region.where, "is about another population, or was made with another key", fails=False
-        )
-
-
-CHECKS_AGAINST_PEOPLE: tuple[Callable[[CheckedRegion], Iterator[Finding]], ...] = (
-    too_few_people,
-    other_number_of_people,
-    other_loss,
-    undiverse_inside,
-    other_population,
-)
-"""What is checked of a released region without the model, in the order of the findings."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class RegionChecks(HostOnly):
-    """The checks of a file's released regions, against the people and, if given, the model.
-
-    Attributes
-    ----------
-    content : mapping
-    population : Population
-    policy : PrivacyPolicy
-    judge : Judge, optional
-    required_k : int
-    queries : DataFrame, optional
-        The instances that were answered.
-    report : Recount
-        Gets what could not be checked, and the counts.
-    """
-
-    content: Mapping[str, Any]
-    population: Population
-    policy: PrivacyPolicy
-    judge: Judge | None
-    required_k: int
-    queries: pd.DataFrame | None
-    report: Recount
-
-    @property
-    def is_catalogue(self) -> bool:
-        """Whether the file is a published catalogue.
-
-        That is always about the table of today, so its counts must match exactly.
-        """
-        may_be_catalogue = promise_of(self.policy.guarantee).can_be_published
-        return may_be_catalogue and self.content["kind"] == "catalogue"
-
-    def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with the regions, one after the other, and then with the answers."""
-        released_regions, unreadable = read(self.content, self.population)
-        yield from unreadable
-        impure: list[Released] = []  # by the model
-        for released_region in released_regions:
-            region = self._counted(released_region)
-            self.report.counts.append(region.n_people)
-            for check in CHECKS_AGAINST_PEOPLE:
-                yield from check(region)
-            if self.judge is None or not region.n_people:
-                continue
-            outcomes = self.judge.outcomes_of(released_region)
-            yield from self.judge.wrong_pureness(released_region, outcomes)
-            if self.policy.counts_eligible:
-                yield from self.judge.too_few_eligible(region, outcomes)
-            if outcomes.share < self.policy.least_pureness:
-                impure.append(released_region)
-        if self.judge is not None:
-            self.report.still_true = self._still_true(released_regions, impure, self.judge)
-        yield from _not_true(self.report.still_true, self.policy)
-        if not self.population.has_key:
-            self.report.unchecked.append(
-                "that this is the population of the certificates (set CFK_KEY)"
-            )
-
-    def _counted(self, released_region: Released) -> CheckedRegion:
-        """Count the people inside a region and its information loss."""
-        population = self.population
-        fingerprint = released_region.entry["certificate"]["population"]
-        is_same_population = population.has_key and fingerprint == population.fingerprint
-        return CheckedRegion(
-            released=released_region,
-            population=population,
-            policy=self.policy,
-            required_k=self.required_k,
-            is_same_population=is_same_population,
-            is_of_today=self.is_catalogue or is_same_population,
-            n_people=population.people(released_region.rows),
-            ncp=ncp(released_region.region, population),
-        )
-
-    def _still_true(
-        self, released_regions: Sequence[Released], impure: Sequence[Released], judge: Judge
-    ) -> StillTrue | None:
-        """Count the answers that are true for the model; None if that cannot be."""
-        if self.is_catalogue:
-            return counted_true(answers_in_file(released_regions), answers_in_file(impure))
-        return judge.true_answers(released_regions, self.queries, self.report)
-
-
-# The model
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ModelOutcomes(HostOnly):
-    """What the model says of a region with its private values.
-
-    If the file does not name the outcome, there is a mask for each that it may be.
-
-    Attributes
-    ----------
-    is_desired : list of arrays, shape (n_combinations,)
-        Whether combinations of the region have the outcome.
-    is_consistent : list of arrays, shape (n_rows,)
-        The same of the rows inside.
+    sensitive : SensitiveFigures
+        Of the members.
+    combinations : shape (n, n_quasi)
+        Those about which the model is asked.
     are_all : bool
-        Whether the combinations are all.
+        Whether these are all combinations of the region; otherwise they are a sample.
     """
 
-    is_desired: list[Mask]
-    is_consistent: list[Mask]
+    n_people: int
+    n_members: int
+    are_members_inside: bool = True
+    has_counterfactual: bool = True
+    ncp_parts: Mapping[str, float]
+    ncp: float
+    sensitive: SensitiveFigures
+    combinations: Floats
     are_all: bool
 
-    @property
-    def share(self) -> float:
-        """Share of the combinations that have the outcome, the largest that it may be."""
-        return max(float(mask.mean()) for mask in self.is_desired)
+
+class PeopleCounts(NamedTuple):
+    """How many people inside a region agree with some private values.
+
+    "As they are" means with all values of their own row; these counts need the training table, and
+    are None without it. The outcome is always what the model says.
+    """
+
+    k_consistent: int  # people who have the outcome with the private values
+    n_consistent_members: int  # members among them
+    k_desired: int | None = None  # people who have the outcome as they are
+    n_desired_members: int | None = None  # members among them
+    majority: bool | None = None  # whether at least half of the rows have the outcome
 
 
-@dataclass(frozen=True)
-class Judge:
-    """The model, and the desired outcome: a label, several, a range or "opposite"."""
+@dataclass(frozen=True, kw_only=True)
+class OutcomeFigures:
+    """What the model says about a region with some private values.
+
+    Attributes
+    ----------
+    pureness, pureness_low, pureness_high : float
+        Share of the combinations with the outcome, and its 95 % interval.
+    people : PeopleCounts
+    """
+
+    pureness: float
+    pureness_low: float
+    pureness_high: float
+    people: PeopleCounts
+
+
+# The rules
+
+
+def has_k_members(region: RegionFigures, policy: PrivacyPolicy) -> bool:
+    """Return whether the region has at least k members."""
+    return region.n_members >= policy.k
+
+
+def contains_members(region: RegionFigures, policy: PrivacyPolicy) -> bool:  # noqa: ARG001
+    """Return whether the region contains all members, and the counterfactual it was made for."""
+    return region.are_members_inside and region.has_counterfactual
+
+
+def is_within_max_ncp(region: RegionFigures, policy: PrivacyPolicy) -> bool:
+    """Return whether the region loses no more information than ``max_ncp``."""
+    return policy.max_ncp is None or region.ncp <= policy.max_ncp
+
+
+def is_l_diverse(region: RegionFigures, policy: PrivacyPolicy) -> bool:
+    """Return whether members have at least l different values of each sensitive attribute."""
+    diversity = region.sensitive.diversity
+    return policy.l is None or diversity is None or diversity >= policy.l
+
+
+def is_t_close(region: RegionFigures, policy: PrivacyPolicy) -> bool:
+    """Return whether members have sensitive values about as often as all people."""
+    closeness = region.sensitive.closeness
+    return policy.t is None or closeness is None or closeness <= policy.t
+
+
+def is_pure_enough(outcome: OutcomeFigures, policy: PrivacyPolicy) -> bool:
+    """Return whether a large enough share of the region has the outcome.
+
+    The lower end of the interval counts. A region without any outcome is never pure enough.
+    """
+    return outcome.pureness_low >= policy.least_pureness and outcome.pureness > 0
+
+
+def agrees_for_k_members(outcome: OutcomeFigures, policy: PrivacyPolicy) -> bool:
+    """Return whether at least k members have the outcome, and at least k with the private values.
+
+    An attacker who asks the model about all people is left with these. Members of a catalogue's
+    region are people with the outcome, so the second k are among the first. Policies with
+    ``guarantee="lookup"`` do not promise it.
+    """
+    if not policy.counts_eligible:
+        return True
+    n_desired = outcome.people.n_desired_members
+    has_outcome = n_desired is None or n_desired >= policy.k
+    return has_outcome and outcome.people.n_consistent_members >= policy.k
+
+
+class Rule(NamedTuple):
+    """A rule on `RegionFigures` or on `OutcomeFigures`, and what is said if it is broken."""
+
+    is_met: Callable[[Any, PrivacyPolicy], bool]
+    reason: str  # for which the explanation is withheld
+    fault: str  # of a file whose explanation breaks the rule
+
+
+REGION_RULES = (
+    Rule(has_k_members, "verification_failed", "fewer than k people are in its region"),
+    Rule(contains_members, "verification_failed", "its region lacks a member"),
+    Rule(is_within_max_ncp, "ncp_above_ceiling", "its ncp is above the policy's max_ncp"),
+    Rule(is_l_diverse, "l_diversity", "fewer than l sensitive values are in its region"),
+    Rule(is_t_close, "t_closeness", "its sensitive values are farther than t from all"),
+)
+OUTCOME_RULES = (
+    Rule(is_pure_enough, "pureness_below_floor", "its pureness is below the policy's floor"),
+    Rule(
+        agrees_for_k_members,
+        "verification_failed",
+        "fewer than k people in its region have the outcome, as they are or with its values",
+    ),
+)
+
+
+def refusal(region: RegionFigures, outcome: OutcomeFigures, policy: PrivacyPolicy) -> str | None:
+    """Return the reason of the first rule that is broken; None if all rules are met."""
+    for rule in REGION_RULES:
+        if not rule.is_met(region, policy):
+            return rule.reason
+    for rule in OUTCOME_RULES:
+        if not rule.is_met(outcome, policy):
+            return rule.reason
+    return None
+
+
+# The people
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingTable(HostOnly):
+    """The training table, and what is counted in it for every region.
+
+    Attributes
+    ----------
+    population : Population
+    model : Model
+        For the outcome that is desired.
+    """
 
     population: Population
-    model: Any
-    desired: Any
+    model: Model
 
     @property
     def codes(self) -> Codes:
         """The encoder of rows."""
         return self.population.row_codes
 
-    @cached_property
-    def labels(self) -> LabelModel:
-        """The model, which returns labels of tables."""
-        return LabelModel(self.model, self.population.schema.features)
+    @property
+    def rows(self) -> Floats:
+        """The rows, shape (n_rows, n_features)."""
+        return self.population.coded_rows
 
     @cached_property
-    def row_labels(self) -> Labels:
-        """The model's label of every row of the table."""
-        features = list(self.population.schema.features)
-        return self.labels(self.population.frame[features]).astype(object)
+    def is_desired(self) -> Mask:
+        """Which rows have the outcome, shape (n_rows,)."""
+        return self.model.has_outcome(self.rows)
 
-    def outcomes_of(self, released_region: Released) -> ModelOutcomes:
-        """Ask about the combinations of a region, and its people, with the private values."""
-        codes = self.codes
-        combinations, are_all = asked_combinations(released_region.region, codes)
-        people = self.population.coded_rows[np.ix_(released_region.rows, codes.quasi)]
-        private = self._private(released_region)
-        rows = codes.rows_of(np.concatenate([combinations, people]), private)
-        labels = self.labels(codes.decode(rows)).astype(object)
-        return ModelOutcomes(
-            self._may_be_desired(released_region, labels[: len(combinations)]),
-            self._may_be_desired(released_region, labels[len(combinations) :]),
-            are_all,
+    def rows_with(self, private: Floats) -> Ints:
+        """Return the positions of the rows with some private values, shape (n_private,)."""
+        return self._rows_with.get((private + 0.0).tobytes(), np.empty(0, dtype=np.int64))
+
+    @cached_property
+    def _rows_with(self) -> dict[bytes, Ints]:
+        private = np.ascontiguousarray(self.rows[:, self.codes.private] + 0.0)
+        order = np.lexsort(private.T) if private.shape[1] else np.arange(len(private))
+        is_new = (private[order][1:] != private[order][:-1]).any(axis=1)
+        runs = np.split(order, np.flatnonzero(is_new) + 1)
+        return {private[run[0]].tobytes(): run for run in runs}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PeopleHere(HostOnly):
+    """The people of the training table, by region.
+
+    Attributes
+    ----------
+    table : TrainingTable
+    regions : sequence of Region
+        As they are released.
+    members : sequence of arrays of positions of rows, optional
+        One row of each member, by region. Without it, everyone inside is a member.
+    counterfactuals : shape (n_regions, n_features), optional
+        The counterfactual for which each region was made.
+    """
+
+    table: TrainingTable
+    regions: Sequence[Region]
+    members: Sequence[Ints] | None = None
+    counterfactuals: Floats | None = None
+    _inside: dict[int, Ints] = field(default_factory=dict)
+
+    def figures(self, number: int) -> RegionFigures:
+        """Count the people inside a region, and its members."""
+        region = self.regions[number]
+        inside = self._rows_inside(number)
+        figures = region_figures(self.table.population, region, inside, self._members(number))
+        if self.counterfactuals is None:
+            return figures
+        has_counterfactual = self.table.codes.has_row(region, self.counterfactuals[number])
+        return replace(figures, has_counterfactual=has_counterfactual)
+
+    def combinations(self, number: int) -> Floats:
+        """Return the quasi-identifiers of all rows inside a region, shape (n_inside, n_quasi)."""
+        return self.table.rows[np.ix_(self._rows_inside(number), self.table.codes.quasi)]
+
+    def counts(
+        self,
+        number: int,
+        private: Floats,  # noqa: ARG002 - for `PeopleElsewhere`
+        has_outcome: Mask,
+    ) -> PeopleCounts:
+        """Count the people inside a region who agree with some private values.
+
+        `has_outcome` has the shape (n_inside,), and tells it of `combinations`.
+        """
+        inside = self._rows_inside(number)
+        is_member = np.isin(inside, self._members(number))
+        is_desired = self.table.is_desired[inside]
+        n_people = self.table.population.people
+        return PeopleCounts(
+            k_consistent=n_people(inside[has_outcome]),
+            n_consistent_members=n_people(inside[has_outcome & is_member]),
+            k_desired=n_people(inside[is_desired]),
+            n_desired_members=n_people(inside[is_desired & is_member]),
+            majority=bool(len(inside) and 2 * is_desired.sum() >= len(inside)),
         )
 
-    def _private(self, released_region: Released) -> Floats:
-        """Return the codes of the private values of an entry, shape (n_private,)."""
-        columns = [self.codes.columns[j] for j in self.codes.private.tolist()]
-        values = [released_region.entry["released"][column.name] for column in columns]
-        codes = [
-            column.encode(pd.Series([value], dtype=object))[0]
-            for column, value in zip(columns, values, strict=True)
+    def matches(self, number: int, private: Floats) -> tuple[int | None, int | None]:
+        """Return how many rows inside the region, and of all, have these private values."""
+        rows = self.table.rows_with(private)
+        return int(np.isin(rows, self._rows_inside(number)).sum()), len(rows)
+
+    def n_effective(self, region: RegionFigures) -> int | None:
+        """Return the number of members of a catalogue's region; None for a lookup's."""
+        return None if self.members is None else region.n_members
+
+    def _rows_inside(self, number: int) -> Ints:
+        """Return the positions of the rows inside a region."""
+        if number not in self._inside:
+            rows = self.table.codes.rows_inside(self.regions[number], self.table.rows)
+            self._inside[number] = rows
+        return self._inside[number]
+
+    def _members(self, number: int) -> Ints:
+        return self._rows_inside(number) if self.members is None else self.members[number]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PeopleElsewhere(HostOnly):
+    """The people of a catalogue that was loaded from a file, by region.
+
+    The file only has their number. Before it was written, at least k members of a region had the
+    outcome with each of its entries. The file lists the combinations of a region at which its
+    weakest entry has the outcome, and these members are at some of them. An answer that has the
+    outcome at all listed combinations therefore has it for the same members.
+
+    Attributes
+    ----------
+    codes : Codes
+    regions : sequence of Region
+        As they are released.
+    required : callable
+        From numbers of regions to the combinations that are listed for each, shape (n, n_quasi).
+    entry_region : shape (n_entries,)
+    entry_values : shape (n_entries, n_private)
+    n_people : shape (n_regions,); people inside each region, when the file was written
+    k : int
+    """
+
+    codes: Codes
+    regions: Sequence[Region]
+    required: Callable[[Ints], Mapping[int, Floats]]
+    entry_region: Ints
+    entry_values: Floats
+    n_people: Ints
+    k: int
+
+    def figures(self, number: int) -> RegionFigures:
+        """Return the figures of a region that can be counted without people."""
+        region = self.regions[number]
+        combinations, are_all = combinations_of(region, self.codes)
+        ncp_parts = losses_of(region, self.codes)
+        return RegionFigures(
+            n_people=int(self.n_people[number]),
+            n_members=self.k,
+            ncp_parts=ncp_parts,
+            ncp=ncp_of(ncp_parts, self.codes),
+            sensitive=SensitiveFigures(),
+            combinations=combinations,
+            are_all=are_all,
+        )
+
+    def combinations(self, number: int) -> Floats:
+        """Return the combinations that are listed for a region, (n, n_quasi)."""
+        return self.required(np.array([number]))[number]
+
+    def counts(self, number: int, private: Floats, has_outcome: Mask) -> PeopleCounts:
+        """Return k people if the answer has the outcome at all listed combinations.
+
+        An entry was counted before the file was written.
+        """
+        is_proven = len(has_outcome) > 0 and bool(has_outcome.all())
+        n_people = self.k if is_proven or self._is_entry(number, private) else 0
+        return PeopleCounts(n_people, n_people)
+
+    def matches(self, number: int, private: Floats) -> tuple[int | None, int | None]:  # noqa: ARG002
+        """Return None: there are no rows."""
+        return None, None
+
+    def n_effective(self, region: RegionFigures) -> int | None:
+        """Return k, which the number of members was at least when the file was written."""
+        return region.n_members
+
+    def _is_entry(self, number: int, private: Floats) -> bool:
+        values = self.entry_values[self.entry_region == number]
+        return bool((values == private).all(axis=1).any())
+
+
+# A region
+
+
+def region_figures(
+    population: Population, region: Region, inside: Ints, members: Ints
+) -> RegionFigures:
+    """Count the people of a region.
+
+    Parameters
+    ----------
+    population : Population
+    region : Region
+    inside : positions of the rows inside
+    members : positions of one row of each member
+    """
+    codes = population.row_codes
+    sensitive = SensitiveFigures()
+    if len(members):
+        sensitive = SensitiveFigures.of(population, members)
+    combinations, are_all = combinations_of(region, codes)
+    ncp_parts = losses_of(region, codes)
+    return RegionFigures(
+        n_people=population.people(inside),
+        n_members=population.people(members),
+        are_members_inside=bool(np.isin(members, inside).all()),
+        ncp_parts=ncp_parts,
+        ncp=ncp_of(ncp_parts, codes),
+        sensitive=sensitive,
+        combinations=combinations,
+        are_all=are_all,
+    )
+
+
+def losses_of(region: Region, codes: Codes) -> dict[str, float]:
+    """Return the information loss of each quasi-identifier, in the order of ``codes.quasi``."""
+    columns = [codes.columns[j] for j in codes.quasi.tolist()]
+    return {column.name: loss_of(region[column.name], column) for column in columns}
+
+
+def ncp_of(ncp_parts: Mapping[str, float], codes: Codes) -> float:
+    """Return the weighted sum of the losses of quasi-identifiers."""
+    weight_of = {column.name: column.attribute.weight for column in codes.columns}
+    return fsum(weight_of[name] * loss for name, loss in ncp_parts.items())
+
+
+def combinations_of(region: Region, codes: Codes) -> tuple[Floats, bool]:
+    """Return the combinations of a region that the model is asked about, and whether all are.
+
+    A combination takes, for each quasi-identifier, a value of the training table.
+
+    Returns
+    -------
+    combinations : shape (n_combinations, n_quasi)
+    are_all : bool
+    """
+    options = codes.options(region)
+    if prod(map(len, options)) <= MOST_COMBINATIONS:
+        return mixed(options), True
+    random = np.random.default_rng(0)  # the same region is always judged alike
+    return np.column_stack([random.choice(values, N_SAMPLED) for values in options]), False
+
+
+# The recount
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Recounter(HostOnly):
+    """Counts the explanations for one outcome again, and certifies or withholds them.
+
+    Attributes
+    ----------
+    model : Model
+        With the margin that answers need.
+    policy : PrivacyPolicy
+    people : PeopleHere or PeopleElsewhere
+    fingerprint : str
+        That of the population.
+    margin : float, optional
+        What certificates state; None if the policy asks for no margin.
+    method : str
+    proofs : sequence of Proposal
+        Of protectors, by region; empty for a catalogue.
+    """
+
+    model: Model
+    policy: PrivacyPolicy
+    people: PeopleHere | PeopleElsewhere
+    fingerprint: str
+    margin: float | None = None
+    method: str = "catalogue"
+    proofs: Sequence[Proposal] = ()
+    _figures: dict[int, RegionFigures] = field(default_factory=dict)
+
+    def judge(self, claims: Claims) -> list[Verdict]:
+        """Certify or withhold each claim; the model is asked once about equal ones."""
+        distinct, place = claims.distinct()
+        verdict_of_distinct = [
+            self._verdict(number, private, outcome)
+            for number, private, outcome in zip(
+                distinct.region.tolist(), distinct.private, self.outcomes(distinct), strict=True
+            )
         ]
-        return np.array(codes, dtype=np.float64)
+        verdicts = [verdict_of_distinct[i] for i in place.tolist()]
+        if claims.advice is None:
+            return verdicts
+        for i, reason in enumerate(self.reasons_against(claims, claims.advice)):
+            if reason is not None and not isinstance(verdicts[i], Withheld):
+                verdicts[i] = refused(reason)
+        return verdicts
 
-    def wrong_pureness(
-        self, released_region: Released, outcomes: ModelOutcomes
-    ) -> Iterator[Finding]:
-        """Yield an outcome other than desired, or a pureness that the model contradicts."""
-        if self._has_another_outcome(released_region):
-            yield Finding(released_region.where, "is about another outcome than --desired names")
-        elif not any(
-            self._may_be_pureness(released_region, mask, are_all=outcomes.are_all)
-            for mask in outcomes.is_desired
-        ):
-            yield Finding(released_region.where, "pureness is not what the model says")
+    def outcomes(self, claims: Claims) -> list[OutcomeFigures]:
+        """Return what the model says about each claim."""
+        outcomes: list[OutcomeFigures] = []
+        for part in self._parts(claims):
+            questions = self._questions(claims, part)
+            ends = np.cumsum([len(rows) for rows in questions])[:-1]
+            has_outcome = np.split(self.model.has_outcome(np.concatenate(questions)), ends)
+            of_regions = has_outcome[: len(part)]
+            of_people = has_outcome[len(part) :]
+            for i, of_region, of_rows in zip(part, of_regions, of_people, strict=True):
+                number = int(claims.region[i])
+                outcomes.append(self._outcome(number, claims.private[i], of_region, of_rows))
+        return outcomes
 
-    def _may_be_pureness(self, released_region: Released, mask: Mask, *, are_all: bool) -> bool:
-        """Return whether the stated interval of the pureness overlaps with the counted one.
+    def figures(self, number: int) -> RegionFigures:
+        """Return what the training table says about a region."""
+        if number not in self._figures:
+            self._figures[number] = self.people.figures(number)
+        return self._figures[number]
 
-        A counterfactual may have numbers that no row has, and with which some combinations were
-        counted as well. The model cannot be asked about them, so any of them may have the outcome.
+    def questions(self, claims: Claims) -> Floats:
+        """Return the rows about which `judge` asks the model, shape (n, n_features).
+
+        It has no row if there are so many that they need several calls.
         """
-        certificate = released_region.entry["certificate"]
-        low = high = float(mask.mean())
-        if not are_all:
-            low, high = clopper_pearson(int(mask.sum()), len(mask))
-        known_share = self._known_share(released_region)
-        low *= known_share
-        high = 1 - (1 - high) * known_share
-        is_high_enough: bool = certificate["pureness_high"] >= low - _NEAR
-        is_low_enough: bool = certificate["pureness_low"] <= high + _NEAR
-        return is_high_enough and is_low_enough
+        distinct, _ = claims.distinct()
+        parts = self._parts(distinct)
+        if len(parts) != 1:
+            return np.empty((0, len(self.model.codes.columns)))
+        return np.concatenate(self._questions(distinct, parts[0]))
 
-    def _known_share(self, released_region: Released) -> float:
-        """Return the least share of the combinations that have only values of training rows."""
-        if not promise_of(
-            released_region.entry["certificate"]["guarantee"]
-        ).releases_counterfactuals:
-            return 1.0
-        share = 1.0
-        for j in self.codes.quasi.tolist():
-            column = self.codes.columns[j]
-            if column.is_numeric:
-                n_values = len(column.values_inside(released_region.region[column.name]))
-                share *= n_values / (n_values + 1)
-        return share
+    def people_per_region(self) -> Ints:
+        """Return the number of people inside each region, shape (n_regions,)."""
+        numbers = range(len(self.people.regions))
+        return np.array([self.figures(number).n_people for number in numbers])
 
-    def _has_another_outcome(self, released_region: Released) -> bool:
-        common_outcome = DesiredOutcome.of(self.desired).common_outcome
-        if common_outcome is None or released_region.entry["outcome"] is None:
-            return False
-        return bool(released_region.entry["outcome"] != common_outcome.to_dict())
+    def _parts(self, claims: Claims) -> list[list[int]]:
+        """Return positions of claims, divided so that each part needs one call of the model."""
+        parts: list[list[int]] = []
+        n_rows = 0
+        for i, number in enumerate(claims.region.tolist()):
+            n_more = len(self.figures(number).combinations) + len(self.people.combinations(number))
+            if not parts or n_rows + n_more > _AT_ONCE:
+                parts.append([])
+                n_rows = 0
+            parts[-1].append(i)
+            n_rows += n_more
+        return parts
 
-    def too_few_eligible(self, region: CheckedRegion, outcomes: ModelOutcomes) -> Iterator[Finding]:
-        """Yield if fewer than k inside have the outcome, or get it with the private values."""
-        released_region = region.released
-        labels = self.row_labels[released_region.rows]
-        masks_of_count = {
-            "have the outcome": self._may_be_desired(released_region, labels),
-            "get the outcome with the private values that are released": outcomes.is_consistent,
-        }
-        for count, masks in masks_of_count.items():
-            n_people = max(self.population.people(released_region.rows[mask]) for mask in masks)
-            if n_people < region.required_k:
-                yield Finding(
-                    released_region.where,
-                    f"{n_people} people {count}, fewer than {region.required_k}",
-                )
+    def _questions(self, claims: Claims, part: Sequence[int]) -> list[Floats]:
+        """Return the combinations of each claim's region, and then of its people, with its values.
 
-    def true_answers(
-        self,
-        released_regions: Sequence[Released],
-        queries: pd.DataFrame | None,
-        report: Recount,
-    ) -> StillTrue | None:
-        """Count the answers to queries that are true for the model; None if that cannot be."""
-        if queries is None:
-            report.unchecked.append("that answers are true for the model (--queries)")
-            return None
-        answers = answers_in_file(released_regions)
-        new_model = self._new_model(answers, report)
-        if new_model is None:
-            return None
-        report.unchecked.append("that --queries are those that were answered, in this order")
-        return still_true_at(advised_rows(answers, queries, self.codes), answers, new_model)
-
-    def true_prototypes(self, content: Mapping[str, Any], report: Recount) -> StillTrue | None:
-        """Count the prototypes that are true for the model; None if that cannot be."""
-        answers = prototypes_in_file(content)
-        new_model = self._new_model(answers, report)
-        if new_model is None:
-            return None
-        values = pd.DataFrame([answer.values for answer in answers], dtype=object)
-        rows = self.population.conform(values)
-        return still_true_at(rows, answers, new_model)
-
-    def _new_model(self, answers: Sequence[ReleasedAnswer], report: Recount) -> NewModel | None:
-        """Return what asks the model about answers; None if there is none, or no known outcome."""
-        desired = DesiredOutcome.of(self.desired).common_desired
-        has_unknown_outcome = any(answer.outcome.desired is None for answer in answers)
-        if has_unknown_outcome and desired is None:
-            report.unchecked.append("that answers are true for the model (--desired)")
-            return None
-        if not answers:
-            return None
-        features = self.population.schema.features
-        try:
-            return NewModel(self.model, features, answers, desired)
-        except ModelError:  # whose text may quote an outcome of the file
-            report.unchecked.append("that answers are true for the model, which lacks an outcome")
-            return None
-
-    def _may_be_desired(self, released_region: Released, labels: Labels) -> list[Mask]:
-        """Return which of n labels are desired, shape (n,).
-
-        If the file does not name the outcome, return a mask for each that it may be.
+        These are 2 n arrays for the n claims of a part.
         """
-        if released_region.entry["outcome"] is None:
-            return DesiredOutcome.of(self.desired).possible_masks(labels)
-        outcome = Outcome.of(released_region.entry["outcome"])
-        if outcome.is_other:
-            return [labels != outcome.label]
-        return [DesiredOutcome.of(outcome.desired).is_met(labels)]
+        numbers = [int(claims.region[i]) for i in part]
+        combinations = [self.figures(number).combinations for number in numbers]
+        combinations += [self.people.combinations(number) for number in numbers]
+        rows_of = self.model.codes.rows_of
+        return [
+            rows_of(some, claims.private[i])
+            for some, i in zip(combinations, [*part, *part], strict=True)
+        ]
+
+    def _outcome(
+        self, number: int, private: Floats, of_region: Mask, of_rows: Mask
+    ) -> OutcomeFigures:
+        """Return what the model says about one region with its private values.
+
+        `of_region` tells which combinations have the outcome, and `of_rows` which of those of its
+        people.
+        """
+        n_outcomes = int(of_region.sum())
+        pureness = n_outcomes / max(len(of_region), 1)
+        low = high = pureness
+        if not self.figures(number).are_all:
+            low, high = clopper_pearson(n_outcomes, len(of_region))
+        people = self.people.counts(number, private, of_rows)
+        return OutcomeFigures(
+            pureness=pureness, pureness_low=low, pureness_high=high, people=people
+        )
+
+    def reasons_against(self, claims: Claims, advice: Advice) -> list[str | None]:
+        """Return why each point may not be advised; None if it may.
+
+        ``no_actionable_answer``: its person may not change to it. ``verification_failed``: the
+        model is not sure of it, or it is not in its region.
+        """
+        points, limits = advice
+        query = np.arange(len(points))
+        is_permitted = limits.permits(points, query) & limits.few_changes(points, query)
+        is_right = self.model.sure(points) & self._are_in_region(claims, advice)
+        reasons = np.where(is_permitted, "verification_failed", "no_actionable_answer")
+        return [
+            None if is_fine else str(reason)
+            for is_fine, reason in zip(is_permitted & is_right, reasons, strict=True)
+        ]
+
+    def _are_in_region(self, claims: Claims, advice: Advice) -> Mask:
+        """Return whether points are inside their region, except where they keep the query's own.
+
+        Private values must be those of the claim. The shape is (n_claims,).
+        """
+        codes = self.model.codes
+        points, limits = advice
+        are_in_region: Mask = (points[:, codes.private] == claims.private).all(axis=1)
+        for j in codes.quasi.tolist():
+            column = codes.columns[j]
+            for i in np.flatnonzero(points[:, j] != limits.queries[:, j]).tolist():
+                part = self.people.regions[int(claims.region[i])][column.name]
+                are_in_region[i] &= column.has_value(part, float(points[i, j]))
+        return are_in_region
+
+    def _verdict(self, number: int, private: Floats, outcome: OutcomeFigures) -> Verdict:
+        """Certify or withhold one region with its private values, shape (n_private,)."""
+        region = self.figures(number)
+        reason = refusal(region, outcome, self.policy)
+        if reason is not None:
+            n_members = None if has_k_members(region, self.policy) else region.n_members
+            return refused(reason, n_members)
+        return Certified(
+            region=self.people.regions[number],
+            certificate=self.certificate(number, outcome),
+            recount=self._recount(number, private, outcome),
+        )
+
+    def certificate(self, number: int, outcome: OutcomeFigures) -> Certificate:
+        """State what the recipient may see of a region with some private values.
+
+        It never says more than was counted: k is the policy's, pureness is rounded down to two
+        decimals, and NCP and gap are rounded up. From exact counts of two releases, an attacker
+        could tell who joined; from more digits, the ranges of the table.
+        """
+        region = self.figures(number)
+        pureness_high = rounded_down(outcome.pureness_high)
+        if not region.are_all:
+            pureness_high = rounded_up(outcome.pureness_high)
+        proof = self.proofs[number] if self.proofs else Proposal(None)
+        gap = None
+        if proof.gap is not None and 0 <= proof.gap < inf:
+            gap = rounded_up(proof.gap)
+        return Certificate(
+            k=self.policy.k,
+            ncp=rounded_up(region.ncp),
+            pureness=rounded_down(outcome.pureness),
+            pureness_low=rounded_down(outcome.pureness_low),
+            pureness_high=pureness_high,
+            exact=region.are_all,
+            optimal=proof.optimal,
+            gap=gap,
+            method=self.method,
+            guarantee=self.policy.guarantee,
+            not_stopped=self.policy.not_stopped,
+            margin=self.margin,
+            n_later=len(self.model.later),
+            policy_hash=self.policy.sha256,
+            population=self.fingerprint,
+        )
+
+    def _recount(self, number: int, private: Floats, outcome: OutcomeFigures) -> RegionRecount:
+        """State all figures, for the data holder only."""
+        region = self.figures(number)
+        k_private, private_matches = self.people.matches(number, private)
+        return RegionRecount(
+            k=region.n_people,
+            ncp=region.ncp,
+            pureness=outcome.pureness,
+            pureness_low=outcome.pureness_low,
+            pureness_high=outcome.pureness_high,
+            k_desired=outcome.people.k_desired,
+            k_consistent=outcome.people.k_consistent,
+            k_effective=self.people.n_effective(region),
+            k_private=k_private,
+            private_matches=private_matches,
+            l=region.sensitive.diversity,
+            t=region.sensitive.closeness,
+            majority=outcome.people.majority,
+            disclosure=region.sensitive.disclosure,
+            ncp_parts=tuple(region.ncp_parts.values()),
+        )
+
+
+def rounded_up(share: float) -> float:
+    """Return the next share with two decimals that is not smaller."""
+    return ceil(100 * share - _ROUNDING) / 100
+
+
+def rounded_down(share: float) -> float:
+    """Return the next share with two decimals that is not larger."""
+    return floor(100 * share + _ROUNDING) / 100

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from cfk_plugin.data.display import card, facts, marked, table
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import (
+    Interval,
     Part,
     Region,
     json_value,
@@ -20,11 +22,20 @@ from cfk_plugin.data.region import (
     part_contains,
     part_of,
     part_to_text,
+    to_text,
 )
 from cfk_plugin.data.sentences import Answer, Message, Presentation, message
 from cfk_plugin.data.tables import require_person
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import require
+from cfk_plugin.release.certificate import (
+    AUDIT_FIGURES,
+    CERTIFICATE_FIGURES,
+    EXACT_FIGURES,
+    Certificate,
+    RegionRecount,
+    figure_as_text,
+)
 from cfk_plugin.release.prototype_certificate import (
     DPGuarantee,
     Method,
@@ -32,17 +43,14 @@ from cfk_plugin.release.prototype_certificate import (
     PrototypeCertificate,
     PrototypePolicy,
 )
-from cfk_plugin.release.region_certificate import (
-    AUDIT_FIGURES,
-    CERTIFICATE_FIGURES,
-    Certificate,
-    RegionRecount,
-    figure_as_text,
-)
 from cfk_plugin.release.withheld import WITHHOLDING_REASONS, Withheld
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from cfk_plugin.data.codes import Codes, Floats, Ints
+    from cfk_plugin.data.schema import Schema
+    from cfk_plugin.release.recount import Certified
 
 __all__ = [
     "WITHHOLDING_REASONS",
@@ -61,23 +69,25 @@ __all__ = [
     "Withheld",
 ]
 
+E = TypeVar("E", bound="_ReleasedExplanation")
 _PLAIN_PRESENTATION = Presentation()
 _UNNAMED_OUTCOME = Outcome()
 _FIGURES_SHOWN = ("k", "ncp", "pureness", "epsilon", "delta", "guarantee", "covers")
 
 
 class _ReleasedExplanation:
-    """Base of released explanations: their texts, their rows in tables, and their `presentation`.
+    """Base of released explanations: their texts, and their rows in tables.
 
-    The presentation is not a field of the dataclasses that derive from this class. `asdict`, web
-    frameworks and printers would write it, as they write every field.
+    `recount` and `presentation` are no fields of the dataclasses that derive from this class.
+    `asdict`, web frameworks and printers would write them, as they write every field.
     """
 
-    __slots__ = ("presentation",)
+    __slots__ = ("_recount", "presentation")
     status: ClassVar[Literal["released"]] = "released"
     __dataclass_fields__: ClassVar[dict[str, Any]]
     query: int
     presentation: Presentation
+    _recount: Any  # RegionRecount; None of a prototype
     certificate: Certificate | PrototypeCertificate
     titles: Mapping[str, str]  # feature to the name of its node in a hierarchy
     _figures: tuple[str, ...]  # fields of the certificate that a run logs in columns ...
@@ -89,11 +99,14 @@ class _ReleasedExplanation:
         for name, value in attributes.items():
             object.__setattr__(self, name, value)
 
+    def _attributes(self) -> dict[str, Any]:
+        """Return the fields of the dataclass, and what is no field."""
+        names = [*self.__dataclass_fields__, *_ReleasedExplanation.__slots__]
+        return {name: getattr(self, name) for name in names}
+
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let copies have the presentation, which is no field of the dataclass."""
-        names = [*self.__dataclass_fields__, "presentation"]
-        attributes = {name: getattr(self, name) for name in names}
-        return _explanation_with, (type(self), attributes)
+        """Let copies have what is no field of the dataclass."""
+        return _explanation_with, (type(self), self._attributes())
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
@@ -203,19 +216,24 @@ class _ReleasedExplanation:
         """Return the explanation as a row of a table: figures, parts as JSON, features as text."""
         return self._row(columns, self.to_dict(), self.cells())
 
-    def row_to_log(self, columns: Sequence[str], query_features: Collection[str]) -> dict[str, Any]:
-        """Return the row that a run logs, without the person's private values.
+    def row_to_log(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Return the row that a run logs, without values that come from the query.
 
-        `query_features` are the features whose released value is the query's own. They are left
-        out, as are values that were moved towards the query or rounded away from it, because the
-        readers of a run must not learn the person's own values. The region stays.
+        The readers of a run must not learn the person's own values. The region stays.
         """
-        left_out = {*query_features, *self.features_from_the_query()}
+        left_out = self.features_from_the_query()
         content = self.to_dict()
+        content["certificate"] |= self._exact_figures()
         values = content[self._values]
         content[self._values] = {name: values[name] for name in values if name not in left_out}
         cells = {name: text for name, text in self.cells().items() if name not in left_out}
         return self._row(columns, content, cells)
+
+    def _exact_figures(self) -> dict[str, float]:
+        """Return the figures of the recount that the certificate states less exactly."""
+        if self._recount is None:
+            return {}
+        return {name: getattr(self._recount, name) for name in EXACT_FIGURES}
 
     def _row(
         self, columns: Sequence[str], content: Mapping[str, Any], cells: Mapping[str, str]
@@ -229,9 +247,7 @@ class _ReleasedExplanation:
         }
 
 
-def _explanation_with(
-    kind: type[_ReleasedExplanation], attributes: Mapping[str, object]
-) -> _ReleasedExplanation:
+def _explanation_with(kind: type[E], attributes: Mapping[str, object]) -> E:
     """Return a copy of a released explanation, made of its attributes."""
     explanation = kind.__new__(kind)
     explanation._set(**attributes)
@@ -279,12 +295,13 @@ class PrototypeCounterfactual(_ReleasedExplanation):
             values={name: natural(value) for name, value in values.items()},
             certificate=certificate,
             presentation=presentation,
+            _recount=None,
             outcome=outcome,
         )
 
     def features_from_the_query(self) -> frozenset[str]:
-        """Return all features if rows were moved: it is not known which of the values were."""
-        return frozenset(self.values) if self.certificate.moved_towards_query else frozenset()
+        """Return all features: the prototype is the one that is nearest to the query."""
+        return frozenset(self.values)
 
     def parts(self) -> dict[str, Part]:
         """Return every feature with its single value."""
@@ -328,7 +345,7 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
     certificate : Certificate
         The figures of the recount that the receiver may see.
     recount : RegionRecount
-        All figures of the recount, for the data holder only.
+        All figures of the recount, for the data holder only; no field of the dataclass.
     outcome : Outcome
         The outcome that the certificate's figures are about.
     presentation : Presentation
@@ -346,7 +363,6 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
     region: Region
     released: Mapping[str, Any]
     certificate: Certificate
-    recount: RegionRecount = field(repr=False)
     titles: Mapping[str, str]
     outcome: Outcome
     advised: Mapping[str, Any]
@@ -376,7 +392,7 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
             region=region,
             released=released,
             certificate=certificate,
-            recount=recount,
+            _recount=recount,
             titles=titles,
             outcome=outcome,
             presentation=presentation,
@@ -384,11 +400,41 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
             least={name: natural(value) for name, value in least.items()},
         )
 
+    @classmethod
+    def of_verdict(
+        cls,
+        verdict: Certified,
+        query: int,
+        private: Floats,
+        outcome: Outcome,
+        codes: Codes,
+        schema: Schema,
+        advised: Mapping[str, Any] = MappingProxyType({}),
+        least: Mapping[str, Any] = MappingProxyType({}),
+    ) -> GeneralizedCounterfactual:
+        """Return a certified region with encoded private values, shape (n_private,)."""
+        return cls(
+            query=query,
+            region=verdict.region,
+            released=values_of(codes, codes.private, private),
+            certificate=verdict.certificate,
+            recount=verdict.recount,
+            titles=_titles_of(verdict.region, codes),
+            outcome=outcome,
+            presentation=Presentation.of(schema),
+            advised=advised,
+            least=least,
+        )
+
     def with_query(self, query: int) -> GeneralizedCounterfactual:
         """Return the same explanation as the answer to another query."""
-        renumbered = replace(self, query=query)
-        renumbered._set(presentation=self.presentation)
-        return renumbered
+        return _explanation_with(type(self), self._attributes() | {"query": query})
+
+    @property
+    def recount(self) -> RegionRecount:
+        """All figures of the recount, for the data holder only; no field of the dataclass."""
+        recount: RegionRecount = self._recount
+        return recount
 
     def features_from_the_query(self) -> frozenset[str]:
         """Return the private attributes whose value is the query's or was computed from it."""
@@ -437,6 +483,34 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         for name, ncp in zip(quasi_identifiers, self.recount.ncp_parts, strict=False):
             row[f"ncp.{name}"] = ncp
         return row
+
+
+def values_of(codes: Codes, columns: Ints, values: Floats) -> dict[str, Any]:
+    """Return values of some columns as plain Python shows them, in the order of the schema.
+
+    `columns` and `values` have the shape (n_columns,); NaN is left out.
+    """
+    value_of_column = dict(zip(columns.tolist(), values.tolist(), strict=True))
+    return {
+        codes.names[j]: codes.columns[j].value(value_of_column[j])
+        for j in sorted(value_of_column)
+        if not isnan(value_of_column[j])
+    }
+
+
+def _titles_of(region: Region, codes: Codes) -> dict[str, str]:
+    """Return the names of nodes of hierarchies that parts of a region are, by quasi-identifier."""
+    titles = {}
+    for j in codes.quasi.tolist():
+        column = codes.columns[j]
+        part = region[column.name]
+        hierarchy = column.attribute.hierarchy
+        if hierarchy is None or isinstance(part, Interval) or len(part) == 1 or None in part:
+            continue
+        title = hierarchy.titles[hierarchy.cover([to_text(value) for value in part])]
+        if title is not None:
+            titles[column.name] = title
+    return titles
 
 
 Released = GeneralizedCounterfactual | PrototypeCounterfactual

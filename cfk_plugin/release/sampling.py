@@ -37,7 +37,7 @@ def sample_of(
         The explainer, as its adapter presents it.
     anonymizer : KAnonymizer
     size : int
-        The largest number of people to explain. They are drawn with the anonymizer's seed.
+        The largest number of people to explain. They are drawn with the anonymizer's random state.
 
     Returns
     -------
@@ -80,9 +80,11 @@ def _rows_to_explain(anonymizer: KAnonymizer, population: Population, size: int)
     With the goal "opposite" every row can be explained.
     """
     n_tried = min(size * _TRIED_PER_PERSON, population.n_rows)
-    order = np.random.default_rng(anonymizer.seed).permutation(population.n_rows)[:n_tried]
+    order = np.random.default_rng(anonymizer.random_state).permutation(population.n_rows)[:n_tried]
     people = population.rows(order)[list(population.schema.features)]
-    return order[~anonymizer.with_outcome(people, anonymizer.goal_)][:size]
+    goal = anonymizer.goal_
+    has_outcome = goal.is_met_already(len(order), lambda: anonymizer.model_(people).astype(object))
+    return order[~has_outcome][:size]
 
 
 def _findings(
@@ -95,6 +97,6 @@ def _findings(
         return []
     features = list(anonymizer.schema_.features)
     with quiet("its counterfactuals cannot be read: {}", ExplainerError, let=CFKError):
-        frame = batch.frame[features]
-        findings = anonymizer.findings(frame, instance_based=source.instance_based)
+        counterfactuals = anonymizer.rows(batch.frame[features])
+        findings = anonymizer.findings(counterfactuals, instance_based=source.instance_based)
     return [finding for finding in findings if finding is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NoReturn
@@ -257,11 +257,7 @@ class Withheld:
         """Return the explanation as a row of a table."""
         return {"query": int(self.query), "status": self.status, "reason": self.reason}
 
-    def row_to_log(
-        self,
-        columns: Sequence[str],
-        query_features: Collection[str],  # noqa: ARG002 - as a released explanation takes
-    ) -> dict[str, Any]:
+    def row_to_log(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return the row that a run logs."""
         return self.row(columns)
 

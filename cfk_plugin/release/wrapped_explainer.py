@@ -7,14 +7,14 @@ answers in its place; or prototypes do. All three are reached only through
 
 from __future__ import annotations
 
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
 import pandas as pd
 
 from cfk_plugin.adapting import (
@@ -25,9 +25,6 @@ from cfk_plugin.adapting import (
     constraints_of,
     without_constraints,
 )
-from cfk_plugin.data.call_rules import CallRules
-from cfk_plugin.data.display import advance, doing
-from cfk_plugin.data.outcome import ALREADY_DESIRED, DesiredOutcome
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.tables import require_features, select
 from cfk_plugin.errors import (
@@ -41,14 +38,13 @@ from cfk_plugin.errors import (
 from cfk_plugin.hookspecs import (
     AnsweringSource,
     CounterfactualSource,
-    NativeStatus,
     Progress,
     depends_on_rows,
 )
-from cfk_plugin.records.logger import Track, observe
+from cfk_plugin.records.logger import Track
 from cfk_plugin.release.anonymizer import KAnonymizer
-from cfk_plugin.release.explanations import Explanations, Request
-from cfk_plugin.release.results import Explanation, Withheld
+from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.release.request import Groups, Request
 
 
 class Prototypes(Protocol):
@@ -179,18 +175,17 @@ class AskedExplainer(WrappedExplainer):
         max_changes: int | None,
         progress: Progress | None,
     ) -> Any:
+        started = time.perf_counter()
         features = self.anonymizer.schema_.features
         frame = require_features(queries, features, "queries")
-        request = Request.of(queries, self.groups)
+        self._check_constraints(options)
+        groups = Groups.read(queries, self.groups)
         # The explainer gets a copy: it may write into its queries.
         copied_queries = select(frame, features, renumber=False).copy(deep=True)
-        constraints = constraints_of(options)
-        self.anonymizer.rules(**constraints)  # refuses constraints before the explainer is asked
-        batch = self._generate(copied_queries, options)
-        constraints = {**constraints, **batch.constraints}  # those of the explainer's own settings
-        return self._release(
-            batch, select(frame, features), request, constraints, max_changes, progress
-        )
+        with quiet("the adapter raised {}", ExplainerError, let=CFKError):
+            batch = self.source.generate(copied_queries, **options)
+        request = self._request(batch, queries, options, max_changes, progress, started)
+        return self._answer(replace(request, groups=groups))
 
     def call(
         self,
@@ -201,33 +196,66 @@ class AskedExplainer(WrappedExplainer):
         progress: Progress | None = None,
     ) -> Any:
         """Call one of `methods`, and rebuild its result from what is released."""
-        start_time = Request().started
-        constraints = constraints_of(named)
-        self.anonymizer.rules(**constraints)  # refuses constraints before the explainer is asked
-        batch, native, queries = self._call_method(name, args, named)
-        request = replace(Request.of(queries, self.groups), started=start_time)
-        constraints = {**constraints, **batch.constraints}
-        explanations = self._release(batch, queries, request, constraints, max_changes, progress)
-        return self._restore(name, native, explanations)
-
-    # --- the call of the explainer ----------------------------------------------------------------
-
-    def _generate(self, queries: pd.DataFrame, options: dict[str, Any]) -> CounterfactualBatch:
-        """Ask the explainer for counterfactuals of a table of queries."""
-        with quiet("the adapter raised {}", ExplainerError, let=CFKError):
-            batch = self.source.generate(queries, **options)
-        return _require_batch(batch)
-
-    def _call_method(
-        self, name: str, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[CounterfactualBatch, Any, Any]:
-        """Call one of `methods`; return its counterfactuals, its own result, and the queries."""
+        started = time.perf_counter()
+        self._check_constraints(named)
         try:
             with quiet("the adapter raised {}", ExplainerError, let=CFKError):
                 batch, native, queries = self.source.methods[name](*args, **named)
         except NoneFoundError as error:
             raise error.native from None
-        return _require_batch(batch), native, queries
+        request = self._request(batch, queries, named, max_changes, progress, started)
+        groups = Groups.read(queries, self.groups)
+        return self._restore(name, native, self._answer(replace(request, groups=groups)))
+
+    def _check_constraints(self, options: Mapping[str, Any]) -> None:
+        """Raise if constraints are invalid, before the explainer is asked."""
+        self.anonymizer.rules(**constraints_of(options))
+
+    def _request(
+        self,
+        batch: Any,
+        queries: Any,
+        options: Mapping[str, Any],
+        max_changes: int | None,
+        progress: Progress | None,
+        started: float,
+    ) -> Request:
+        """Return the request for an explanation of each counterfactual that was asked for."""
+        if not isinstance(batch, CounterfactualBatch):
+            raise AdapterError(
+                f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch"
+            )
+        if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
+            raise AdapterError("an adapter answered queries that were not asked")
+        frame = batch.frame
+        if len(frame):
+            require_features(frame, self.anonymizer.schema_.features, "the explainer's answer")
+        else:
+            frame = frame.reindex(columns=list(self.anonymizer.schema_.features))
+        # Constraints of the explainer's own settings come last.
+        constraints = {**constraints_of(options), **batch.constraints}
+        return Request(
+            numbers=np.arange(len(queries)),
+            queries=self.anonymizer.rows(queries),
+            query_of_slot=batch.query,
+            counterfactuals=self.anonymizer.rows(frame),
+            slot_of_counterfactual=batch.slot,
+            goal=self.anonymizer.goal_of_call(batch.desired),
+            rules=self.anonymizer.rules(**constraints, max_changes=max_changes),
+            codes=self.anonymizer.codes_,
+            progress=progress,
+            started=started,
+        )
+
+    def _answer(self, request: Request) -> Explanations:
+        explanations: Explanations = self.anonymizer.answer(
+            request,
+            self.name,
+            instance_based=self.source.instance_based,
+            depends_on_no_row=depends_on_rows(self.source) == "no",
+            track=self.track,
+        )
+        return explanations
 
     def _restore(self, name: str, native: Any, explanations: Explanations) -> Any:
         """Rebuild what a method returned from what is released."""
@@ -242,118 +270,6 @@ class AskedExplainer(WrappedExplainer):
                 f"the adapter gives back what {name} returned instead of rebuilding it"
             )
         return restored
-
-    # --- what is released -------------------------------------------------------------------------
-
-    def _release(
-        self,
-        batch: CounterfactualBatch,
-        queries: pd.DataFrame,
-        request: Request,
-        constraints: Mapping[str, Any],
-        max_changes: int | None,
-        progress: Progress | None,
-    ) -> Explanations:
-        """Protect a batch; return one explanation per counterfactual that was asked for."""
-        self._check(batch, queries)
-        goal = self.anonymizer.goal_of_call(batch.desired) or self.anonymizer.goal_
-        rules = self.anonymizer.rules(**constraints, max_changes=max_changes)
-        request = replace(request, decided=rules.decided(self.anonymizer.codes_))
-        numbers = batch.query.tolist()
-        explanations: list[Explanation] = [Withheld(query, "none_found") for query in numbers]
-        findings: list[NativeStatus | None] = [None] * len(numbers)
-        if len(batch.frame):
-            protected, native_statuses = self._protect(batch, queries, rules, goal, progress)
-            for slot, explanation, finding in zip(
-                batch.slot, protected, native_statuses, strict=True
-            ):
-                explanations[slot] = explanation
-                findings[slot] = finding
-        already_desired = self._already_desired(explanations, batch, queries, goal)
-        for slot, explanation in enumerate(explanations):
-            if explanation.query in already_desired and _is_withheld(explanation, "none_found"):
-                explanations[slot] = Withheld(explanation.query, ALREADY_DESIRED)
-        return self._wrap(explanations, findings, request)
-
-    def _check(self, batch: CounterfactualBatch, queries: pd.DataFrame) -> None:
-        """Refuse a batch that does not belong to the queries, or lacks features."""
-        if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
-            raise AdapterError("an adapter answered queries that were not asked")
-        if len(batch.frame):
-            features = self.anonymizer.schema_.features
-            require_features(batch.frame, features, "the explainer's answer")
-
-    def _protect(
-        self,
-        batch: CounterfactualBatch,
-        queries: pd.DataFrame,
-        rules: CallRules,
-        goal: DesiredOutcome,
-        progress: Progress | None,
-    ) -> tuple[list[Explanation], tuple[NativeStatus | None, ...]]:
-        """Return an explanation and a finding per counterfactual of a batch."""
-        query = batch.query[batch.slot]
-        factuals = select(queries, self.anonymizer.schema_.features).take(query)
-        # A caller who passes a progress callback shows the progress.
-        progress_line = (
-            nullcontext() if progress is not None else doing("protecting counterfactuals")
-        )
-        with progress_line:
-            protected: tuple[list[Explanation], tuple[NativeStatus | None, ...]]
-            protected = self.anonymizer.protect_counterfactuals(
-                batch.frame,
-                query,
-                factuals,
-                rules,
-                goal=goal,
-                instance_based=self.source.instance_based,
-                depends_on_no_row=depends_on_rows(self.source) == "no",
-                progress=progress or advance,
-            )
-        return protected
-
-    def _already_desired(
-        self,
-        explanations: list[Explanation],
-        batch: CounterfactualBatch,
-        queries: pd.DataFrame,
-        goal: DesiredOutcome,
-    ) -> set[int]:
-        """Return the queries that have the desired outcome already, as far as this is known.
-
-        The model is asked only about queries for which no counterfactual was found.
-        """
-        already_desired = {
-            explanation.query
-            for explanation in explanations
-            if _is_withheld(explanation, ALREADY_DESIRED)
-        }
-        with_counterfactual = set(batch.query[batch.slot].tolist())
-        distinct_queries = dict.fromkeys(batch.query.tolist())
-        unanswered = [query for query in distinct_queries if query not in with_counterfactual]
-        if unanswered:
-            features = self.anonymizer.schema_.features
-            has_outcome = self.anonymizer.with_outcome(
-                select(queries, features).take(unanswered), goal
-            )
-            already_desired |= {unanswered[i] for i in has_outcome.nonzero()[0].tolist()}
-        return already_desired
-
-    def _wrap(
-        self,
-        explanations: list[Explanation],
-        findings: list[NativeStatus | None] | None,
-        request: Request,
-    ) -> Explanations:
-        """Return explanations as a result, which is also logged."""
-        result: Explanations = self.anonymizer.wrap(
-            explanations,
-            findings,
-            self.name,
-            request,
-            partial(observe, track=self.track),
-        )
-        return result
 
 
 class CatalogueInPlace(WrappedExplainer):
@@ -480,19 +396,6 @@ class PrototypesInPlace(WrappedExplainer):
     ) -> NoReturn:
         """Refuse the call: a prototype does not have the explainer's own result type."""
         raise _replaced_answers_error(name)
-
-
-def _require_batch(batch: Any) -> CounterfactualBatch:
-    """Refuse what an adapter returned if it is no batch of counterfactuals."""
-    if not isinstance(batch, CounterfactualBatch):
-        raise AdapterError(
-            f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch"
-        )
-    return batch
-
-
-def _is_withheld(explanation: Explanation, reason: str) -> bool:
-    return isinstance(explanation, Withheld) and explanation.reason == reason
 
 
 def _replaced_answers_error(name: str) -> AdapterError:

@@ -29,11 +29,10 @@ from cfk_plugin.plots import Display, RiskDisplay
 from cfk_plugin.records.record import FLOOR
 from cfk_plugin.records.run import ASKED, EVALUATION, Value, refuse_other_params, write
 from cfk_plugin.records.tally import PLOTTED, figures, metric_of
-from cfk_plugin.release.explanations import class_sizes_of, ncp_table, risk_by_group_size
+from cfk_plugin.release.explanations import class_sizes_of
 from cfk_plugin.release.results import PrototypePolicy
 
 if TYPE_CHECKING:
-    from cfk_plugin.data.population import Population
     from cfk_plugin.release.explanations import Explanations
 
 
@@ -72,7 +71,7 @@ class Measured:
         }
 
     @classmethod
-    def of_explanations(cls, explanations: Explanations, population: Population) -> Measured:
+    def of_explanations(cls, explanations: Explanations) -> Measured:
         """Measure what a protected explainer released; prototypes have no classes to tabulate."""
         record = explanations.to_record()
         settings = {
@@ -85,11 +84,7 @@ class Measured:
             return cls(explanations.summary(), table, None, explanations.to_json(), settings)
         return cls(
             explanations.summary(),
-            {
-                "released": explanations.to_frame(),
-                "risk_by_group_size": risk_by_group_size(explanations),
-                "ncp_by_attribute": ncp_table(explanations, population),
-            },
+            {"released": explanations.to_frame()},
             RiskDisplay(class_sizes_of(explanations), k=explanations.policy.k),
             explanations.to_json(),
             settings,
@@ -121,7 +116,7 @@ class Measured:
         sizes = [int(record["k"]) for record in released]
         return cls(
             _figures(records, sizes, k),
-            {"released": _frame(records), "risk_by_group_size": risk_by_group_size(sizes)},
+            {"released": _frame(records)},
             RiskDisplay(sizes, k=k),
             json.dumps(records, ensure_ascii=False),
             settings,
@@ -240,7 +235,7 @@ class CounterfactualEvaluator(ModelEvaluator):
             measured = Measured.of_records(found, said)
         else:
             explanations = protect(model.predict, **settings).explain(queries)
-            measured = Measured.of_explanations(explanations, settings["population"])
+            measured = Measured.of_explanations(explanations)
         refuse_other_params(there.params, measured.settings)
         # With a model id MLflow logs the metrics itself; they would be logged twice.
         values = (

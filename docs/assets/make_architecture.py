@@ -32,16 +32,16 @@ STEPS = (
         "release/wrapped_explainer.py",
     ),
     Step(
+        "Encode",
+        "Queries and counterfactuals become the codes of one request.",
+        "Request",
+        "release/request.py",
+    ),
+    Step(
         "Detect",
         "Is its counterfactual a training row, or nearly one?",
         "Detector",
         "release/detection.py",
-    ),
-    Step(
-        "Encode",
-        "Queries become codes. A faulty row is withheld.",
-        "Codes.encode",
-        "data/codes.py",
     ),
     Step(
         "Label",
@@ -56,10 +56,10 @@ STEPS = (
         "protection/answers.py",
     ),
     Step(
-        "Certify",
+        "Recount",
         "Other code counts people, and asks the model about the answer again.",
-        "Certifier",
-        "release/certify.py",
+        "Recounter.judge",
+        "release/recount.py",
     ),
     Step(
         "Return",

@@ -110,10 +110,10 @@ def draw(
     private = [name for name in train.columns if name not in KNOWN]
     equal = int((train.loc[same, private] == raw[private]).all(axis=1).sum())
     assert int(same.sum()) == equal == 1
-    assert int(fits.sum()) == entry.certificate.k
+    assert int(fits.sum()) == entry.recount.k
     ages: Any = entry.region["age"]
     bmis: Any = entry.region["bmi"]
-    cells, certificate = entry.cells(), entry.certificate
+    cells = entry.cells()
     below = TOP + PLOT + 64
     area = (
         f'<rect class="area" x="{x_of(ages.low, right) - 4:.1f}" y="{y_of(bmis.high) - 4:.1f}" '
@@ -145,22 +145,22 @@ def draw(
             f"Anyone who knows age, sex and BMI of that patient learns all {len(private)}",
         ),
         text(left, below + 40, "private values: blood pressure and six blood values."),
-        text(right, below, f"{certificate.k} of {len(train)} patients match.", "ink number"),
+        text(right, below, f"{entry.recount.k} of {len(train)} patients match.", "ink number"),
         text(
             right,
             below + 20,
-            f"Information loss (NCP) {certificate.ncp:.3f}; the model agrees for",
+            f"Information loss (NCP) {entry.recount.ncp:.3f}; the model agrees for",
         ),
         text(
             right,
             below + 40,
-            f"{certificate.pureness:.0%} of the value combinations inside (pureness).",
+            f"{entry.recount.pureness:.0%} of the value combinations inside (pureness).",
         ),
     ]
     legend = f"Strong dots: patients of sex {sex}. Faint dots: the others. Data: diabetes patients of scikit-learn, public."
     described = (
         f"Two scatter plots of {len(train)} patients by age and BMI. Before: the explanation is one patient. "
-        f"After: it is a rectangle that {certificate.k} patients match."
+        f"After: it is a rectangle that {entry.recount.k} patients match."
     )
     return "\n".join(
         [

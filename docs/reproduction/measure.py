@@ -174,7 +174,7 @@ def fit_method(
     method = METHODS[name]
     policy = PrivacyPolicy(k=k, guarantee="lookup", objective=method.objective)
     protector = method.make_protector(**(settings or {}))
-    anonymizer = KAnonymizer(policy=policy, method=protector, seed=SEED)
+    anonymizer = KAnonymizer(policy=policy, method=protector, random_state=SEED)
     with warnings.catch_warnings():
         # The experiments of the paper are about that guarantee.
         warnings.simplefilter("ignore", LookupGuaranteeWarning)
@@ -194,9 +194,9 @@ def _figures_of_entry(entry: Explanation) -> dict[str, float | None]:
     certificate = entry.certificate
     recount = entry.recount
     return {
-        "ncp": certificate.ncp,
-        "pureness": certificate.pureness,
-        "k": certificate.k,
+        "ncp": entry.recount.ncp,
+        "pureness": entry.recount.pureness,
+        "k": entry.recount.k,
         "k_desired": recount.k_desired,
         "k_consistent": recount.k_consistent,
         "proven": certificate.optimal,

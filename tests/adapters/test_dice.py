@@ -40,8 +40,9 @@ CERTIFICATE = Certificate(
     guarantee="lookup", not_stopped=(), policy_hash="p", population="f",
 )  # fmt: skip
 RECOUNT = RegionRecount(
-    k=5, k_desired=5, k_consistent=5, k_private=5, private_matches=5, majority=True
-)
+    k=5, ncp=0.1, pureness=1, pureness_low=1, pureness_high=1, k_desired=5, k_consistent=5, k_private=5,
+    private_matches=5, majority=True,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ class Anything:
     name = "anything"
 
     def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
-        random = np.random.default_rng(request.seed)
+        random = np.random.default_rng(request.random_state)
         people = request.population.row_codes.decode(request.rows)
         ages = request.population.column("age")
         proposals = []
@@ -149,7 +149,7 @@ def drawn(table: pd.DataFrame) -> Explain:
         nullable=[],
     )
     return (
-        DPPrototypes(1.0, rows=2000, seed=0)
+        DPPrototypes(1.0, rows=2000, random_state=0)
         .fit(Population.from_frame(table, schema), model, True)
         .explain
     )

@@ -142,7 +142,7 @@ def setting(
     schema = Schema.from_frame(
         TRAIN, quasi_identifiers=QUASI, ordinal={"level": ["low", "mid", "high"]}
     )
-    anonymizer = KAnonymizer(policy=asked, method=method, seed=1)
+    anonymizer = KAnonymizer(policy=asked, method=method, random_state=1)
     anonymizer.fit(Population.from_frame(TRAIN, schema), model, "good")
     return Setting(anonymizer, NATIVE, QUERIES)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.audit import (
@@ -27,7 +28,7 @@ from cfk_plugin.audit import (
     to_frame,
 )
 from cfk_plugin.audit.result import AttackReport
-from cfk_plugin.errors import InputError, NotFittedError, TrackingError
+from cfk_plugin.errors import InputError, TrackingError
 from cfk_plugin.metrics import clopper_pearson
 
 N = 90
@@ -71,7 +72,7 @@ def setting(
         guarantee=guarantee,  # type: ignore[arg-type]
         objective="ncp",
     )
-    anonymizer = KAnonymizer(policy=policy, seed=2).fit(
+    anonymizer = KAnonymizer(policy=policy, random_state=2).fit(
         Population.from_frame(TRAIN, SCHEMA), rich, True
     )
     return Setting(

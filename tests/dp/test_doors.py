@@ -262,7 +262,7 @@ def test_an_audit_of_all_that_leaves_of_a_fit_finds_nothing(canary: dict[str, An
 @pytest.mark.parametrize("odd", ODD)
 def test_one_persons_value_changes_nobodys_row(odd: str) -> None:
     found, others = (
-        fitted(table, seed=1).served_.frame for table in (joined(person(**ODD[odd])), TABLE)
+        fitted(table, random_state=1).served_.frame for table in (joined(person(**ODD[odd])), TABLE)
     )
     assert found.dtypes.to_dict() == others.dtypes.to_dict()
     if odd in LEFT_OUT:  # with noise that repeats, leaving them out is having never seen them
@@ -322,7 +322,9 @@ def test_the_form_of_what_leaves_is_that_of_any_other_table(
 def test_the_same_people_in_another_order_or_dtype_give_the_same_rows(
     other: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> None:
-    found, expected = (fitted(table, seed=1).served_.frame for table in (other(TABLE), TABLE))
+    found, expected = (
+        fitted(table, random_state=1).served_.frame for table in (other(TABLE), TABLE)
+    )
     pd.testing.assert_frame_equal(found, expected)
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
@@ -37,7 +38,6 @@ from cfk_plugin.errors import (
     BudgetError,
     InputError,
     ModelError,
-    NotFittedError,
     PolicyError,
     PrivacyLeakWarning,
     SchemaError,
@@ -225,7 +225,9 @@ def test_so_are_those_of_many_rows_and_features_lone_or_in_batches(numeric: int)
 
 @ignored
 def test_seeded_fits_repeat_and_likelier_rows_are_farther_away() -> None:
-    near, again, likely = (fitted(plausibility=weight, seed=3) for weight in (0.0, 0.0, 2.0))
+    near, again, likely = (
+        fitted(plausibility=weight, random_state=3) for weight in (0.0, 0.0, 2.0)
+    )
     pd.testing.assert_frame_equal(near.generate(QUERIES)[0], again.generate(QUERIES)[0])
     assert not fitted().generate(QUERIES)[0].equals(fitted().generate(QUERIES)[0])
     at = [one.served_.nearest(QUERIES, one.goal_, None) for one in (near, likely)]
@@ -345,7 +347,8 @@ def test_plausibility_is_chosen_so_that_answers_to_drawn_rows_are_as_far_as_the_
     settings: dict[str, Any], times: float, room: float, seed: int
 ) -> None:
     one, nearest = (
-        fitted(20.0, desired="opposite", seed=seed, plausibility=w, **settings) for w in (None, 0.0)
+        fitted(20.0, desired="opposite", random_state=seed, plausibility=w, **settings)
+        for w in (None, 0.0)
     )
     asked, other = one.served_.frame.head(100), one.served_.labels[:100, None] != one.served_.labels
     away = one.served_.heom.distances(asked, one.served_.frame) * 4
@@ -415,7 +418,7 @@ def test_certificates_say_what_the_model_adds(
 def test_nothing_is_guaranteed_when_seeded_or_with_domains_from_rows() -> None:
     accountant = BudgetAccountant(epsilon=1)
     with pytest.warns(PrivacyLeakWarning, match="seeded"):
-        seeded = fitted(5.0, seed=1, rows=100, model_access="public", accountant=accountant)
+        seeded = fitted(5.0, random_state=1, rows=100, model_access="public", accountant=accountant)
     assert (seeded.certificate_.guarantee, seeded.certificate_.total) == ("none", None)
     assert accountant.remaining().epsilon == 1  # nor is anything spent
     bare = Schema.from_frame(patients(), quasi_identifiers=["age", "town"], nullable=[])
@@ -571,7 +574,7 @@ def test_what_is_set_after_a_fit_changes_no_answer_and_no_claim() -> None:
         {"move_towards_query": "yes"},
         {"model_epsilon": 1.0},
         {"model_delta": 1e-6},
-        {"seed": "x"},
+        {"random_state": "x"},
     ],
     ids=str,
 )

@@ -347,7 +347,7 @@ def of_prototypes() -> Recording:
         },
         nullable=["debt"],
     )
-    prototypes = DPPrototypes(seed=7)
+    prototypes = DPPrototypes(random_state=7)
     with warnings.catch_warnings(action="ignore"):  # seeded noise, and a private model
         prototypes.fit(population, recording.model, LABEL.desired)
     recording.add("explain", prototypes.explain(LABEL.refused(LOANS)))

@@ -45,9 +45,8 @@ FIGURES = (
     "t",
     "gap",
     "disclosure",
-    "permitted_pureness",
 )
-CODES = ("method", "guarantee", "exact", "optimal", "majority", "binned")
+CODES = ("method", "guarantee", "exact", "optimal", "majority")
 
 SHARED_LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy")
 """Libraries that can change a digit of any figure."""
@@ -101,7 +100,6 @@ def record_of(explanation: Any) -> dict[str, Any]:
     record: dict[str, Any] = {"query": explanation.query, "status": explanation.status}
     if isinstance(explanation, GeneralizedCounterfactual):
         figures = explanation.certificate.to_dict() | explanation.recount.to_dict()
-        figures["prosecutor_risk"] = explanation.certificate.prosecutor_risk
         public = explanation.to_dict()
         for name in ("outcome", "region", "released", "withheld", "unchanged"):
             record[name] = public.get(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.records.record import RunRecord
+from cfk_plugin.release.certificate import EXACT_FIGURES
 from cfk_plugin.release.explanations import Explanations, ResultContext
 from cfk_plugin.release.results import (
     Certificate,
@@ -54,9 +54,9 @@ def released(
         "policy_hash": PrivacyPolicy(guarantee="lookup", k=5).sha256,
         "population": "00c0ffee",
     }
-    names = {field.name for field in dataclasses.fields(Certificate)}
-    public |= {name: value for name, value in figures.items() if name in names}
-    counts |= {name: value for name, value in figures.items() if name == "k" or name not in names}
+    public |= {name: value for name, value in figures.items() if name in public}
+    exact = {name: public[name] for name in EXACT_FIGURES}
+    counts |= exact | {name: value for name, value in figures.items() if name not in public}
     region = Region({"age": Interval(24, 27), "city": frozenset({"Antwerp", "Ghent"})})
     return GeneralizedCounterfactual(
         query,

@@ -222,7 +222,6 @@ def outputs(result: Explanations) -> Iterator[str]:
     stranger = {**dict.fromkeys(QUASI, 0), "town": "here", "seen": pd.Timestamp("2001-01-01")}
     stranger |= {"pay": 1, "debt": 1.0, "note": "x"}
     yield result._repr_html_() + result.policy._repr_html_() + result[1:]._repr_html_()
-    yield result.summary()._repr_html_()
     for entry in result:
         yield entry._repr_html_() + (
             entry.certificate._repr_html_() if entry.status == "released" else ""

@@ -269,7 +269,7 @@ def test_grasp_region_contains_k_people():
             Goal(k=5),
             world.has_outcome,
             world.neighbors_of,
-            seed=1,
+            random_state=1,
         )
         for _ in range(2)
     ]

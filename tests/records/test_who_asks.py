@@ -98,7 +98,7 @@ def prototypes() -> Explanations:
         },
         nullable=[],
     )
-    fitted = DPPrototypes(epsilon=5.0, model_access="public", seed=1, rows=500)
+    fitted = DPPrototypes(epsilon=5.0, model_access="public", random_state=1, rows=500)
     with pytest.warns(UserWarning, match="seeded"):
         fitted.fit(Population.from_frame(table, schema), model=model, desired=True)
     found = fitted.explain(ASKERS)

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
@@ -26,7 +27,6 @@ from cfk_plugin.errors import (
     CFKError,
     InputError,
     ModelError,
-    NotFittedError,
     PolicyError,
     SchemaError,
 )

@@ -170,7 +170,7 @@ def test_withheld_rate_is_of_refused_people(lookup: KAnonymizer) -> None:
     assert (summary["asked"], summary["released"], summary["withheld"]) == (4, 1, 3)
     assert summary["reasons"] == {"unknown_category": 1, ALREADY: 2}
     assert summary["withheld_rate"] == 1 / 2
-    assert summary["cdm"] == explanations.released[0].certificate.k + len(TABLE)
+    assert summary["cdm"] == explanations.released[0].recount.k + len(TABLE)
 
 
 def test_withheld_rate_needs_refused_people(lookup: KAnonymizer) -> None:

@@ -127,7 +127,7 @@ def test_what_is_called_optimal_is_optimal(seed: int, settings: dict[str, Any]) 
     ]
     if not isinstance(entry, GeneralizedCounterfactual):
         return  # the search for a trade-off may miss an allowed region: it claims nothing
-    ours = value(policy, entry.certificate.ncp, entry.certificate.pureness)
+    ours = value(policy, entry.recount.ncp, entry.recount.pureness)
     assert ours is not None
     assert min(allowed) <= tuple(x + 1e-9 for x in ours)
     if entry.certificate.optimal:

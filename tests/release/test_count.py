@@ -214,7 +214,7 @@ def test_text_contains_certified_people(kind: str, guarantee: str) -> None:
             are_inside = [between(values, read(ends[0]), read(ends[-1])) for ends in texts]
         has_sex = table["sex"].isin(entry.region["sex"])
         n_people = [int((is_inside & has_sex).sum()) for is_inside in are_inside]
-        assert n_people == [entry.certificate.k] * len(texts)
+        assert n_people == [entry.recount.k] * len(texts)
 
 
 # --- numbers that float64 cannot tell apart -------------------------------------------------------

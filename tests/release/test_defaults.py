@@ -98,7 +98,7 @@ def test_policy_ignores_types_of_numbers() -> None:
 def test_prototypes_need_no_explainer() -> None:
     pytest.importorskip("opendp", reason="needs the extra [dp]")
     people = Population.from_frame(ROWS, infer_domains(ROWS, SCHEMA))
-    method = DPPrototypes(rows=200, model_access="public", seed=0)
+    method = DPPrototypes(rows=200, model_access="public", random_state=0)
     explainer = private(population=people, policy=None, method=method)
     assert len(explainer.explain(QUERIES)) == len(QUERIES)
 

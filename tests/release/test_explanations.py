@@ -6,7 +6,6 @@ import copy
 import json
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from applicants import FEATURES, ROWS, label
 from cfk_plugin import (
     Explanations,
+    GeneralizedCounterfactual,
     Interval,
     Population,
     PrivacyPolicy,
@@ -105,7 +105,7 @@ def test_json_has_the_point() -> None:
 
 
 def test_run_logs_no_point() -> None:
-    assert ADVISED.row_to_log(COLUMNS, ()) == released().row_to_log(COLUMNS, ())
+    assert ADVISED.row_to_log(COLUMNS) == released().row_to_log(COLUMNS)
 
 
 def test_other_query_keeps_the_content() -> None:
@@ -156,7 +156,9 @@ def test_prototype_names_no_population() -> None:
 
 def test_feature_may_be_called_query() -> None:
     """Its column has another name in the table: Parquet refuses two of one name."""
-    entry = replace(released(), region=Region({"k": Interval(1, 2), "query": Interval(3, 4)}))
+    region = Region({"k": Interval(1, 2), "query": Interval(3, 4)})
+    known = released()
+    entry = GeneralizedCounterfactual(0, region, {}, known.certificate, known.recount)
     result = Explanations([entry], policy=explanations().policy, columns=["k", "query", "salary"])
     table = result.to_frame()
     assert table.columns.is_unique

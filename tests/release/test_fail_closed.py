@@ -166,7 +166,7 @@ def test_region_needs_k_people(n_people: int, is_released: bool) -> None:
     interval = Interval(ages[0], ages[n_people - 1])
     proposal = Proposal(Region({**EVERYWHERE, "age": interval}))
     result = fitted(method=Liar(lambda request: [proposal])).transform(youngest)
-    assert [entry.certificate.k for entry in result.generalized] == [n_people] * is_released
+    assert [entry.recount.k for entry in result.generalized] == [n_people] * is_released
 
 
 # --- protectors that answer badly -----------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_claims_must_be_figures(gap: Any) -> None:
     result.to_json()
     for entry in result.generalized:
         certificate = entry.certificate
-        assert (certificate.k, certificate.ncp, certificate.pureness) == (N_PEOPLE, 1.0, 1.0)
+        assert (entry.recount.k, certificate.ncp, certificate.pureness) == (N_PEOPLE, 1.0, 1.0)
         assert certificate.method == "liar"
         assert not certificate.optimal
         assert not certificate.gap

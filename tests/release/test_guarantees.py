@@ -71,7 +71,7 @@ def test_k_people_have_the_outcome(desired: str, key: str, monkeypatch: pytest.M
         is_inside = TRAIN["age"].between(age.low, age.high) & TRAIN["job"].isin(jobs)
         assert label != risk(queries)[entry.query]
         assert entry.certificate.guarantee == "catalogue"
-        assert entry.certificate.k == is_inside.sum()
+        assert entry.recount.k == is_inside.sum()
         assert entry.recount.k_desired == (is_inside & (label == LABELS)).sum()
         assert min(entry.recount.k_desired, entry.recount.k_effective) >= K
 
@@ -115,7 +115,7 @@ def test_regions_grow_until_diverse(method: str, rules: dict[str, Any]) -> None:
         age = entry.region["age"]
         diagnoses = PATIENTS.loc[PATIENTS["age"].between(age.low, age.high), "diagnosis"]
         shares = diagnoses.value_counts(normalize=True).reindex([*"abcd"], fill_value=0)
-        assert entry.certificate.k == len(diagnoses) >= 4
+        assert entry.recount.k == len(diagnoses) >= 4
         assert entry.recount.l == diagnoses.nunique() >= rules.get("l", 1)
         assert entry.recount.t == pytest.approx((shares - 0.25).abs().sum() / 2)
         assert entry.recount.t <= rules.get("t", 1)

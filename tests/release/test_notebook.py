@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -117,7 +116,7 @@ def test_long_result_is_shortened(explanations: Explanations) -> None:
 def test_values_are_escaped(explanations: Explanations, anonymizer: KAnonymizer) -> None:
     """HTML is small, loads nothing, and takes its colours from the page."""
     entry = explanations.generalized[0]
-    results = [explanations, explanations.compare(QUERIES), explanations.summary(), *explanations]
+    results = [explanations, explanations.compare(QUERIES), *explanations]
     declared = [POPULATION, SCHEMA, POPULATION.risk_profile(), explanations.policy, anonymizer]
     for thing in (*results, entry.certificate, *declared):
         html = thing._repr_html_()
@@ -144,11 +143,3 @@ def test_schema_shows_no_value() -> None:
     html = SCHEMA._repr_html_()
     assert [row[0] for row in Cells(html).rows[1:]] == FEATURES
     assert not [value for value in ("nurse", "clerk", "middle") if value in html]
-
-
-def test_summary_is_a_dict(explanations: Explanations) -> None:
-    summary = explanations.summary()
-    assert json.loads(json.dumps(summary)) == summary
-    text_of_figure = {row[2]: row[0] for row in cells(summary)}
-    assert (text_of_figure["released"], text_of_figure["withheld"]) == ("3", "1")
-    assert text_of_figure["k_min"] == str(summary["k_min"])

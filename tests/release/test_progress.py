@@ -71,5 +71,5 @@ def test_no_one_else_sees_progress(place: str) -> None:
 
 def test_fit_names_its_stages() -> None:
     text = stderr_of(FITS)
-    for stage in ("asking the model", "finding answers for the catalogue", "answering queries"):
+    for stage in ("asking the model", "finding answers for the catalogue", "explaining"):
         assert stage in text

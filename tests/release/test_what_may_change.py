@@ -300,7 +300,7 @@ def test_prototypes_obey_rules(serve: Any) -> None:
         nullable=["age", "savings"],
         never_advise=never_advise,
     )
-    settings: Any = {"rows": 1_000, "prototypes": 8, "seed": 1, "model_access": "public"}
+    settings: Any = {"rows": 1_000, "prototypes": 8, "random_state": 1, "model_access": "public"}
     prototypes = DPPrototypes(epsilon=100.0, serve=serve, **settings)
     with pytest.warns(PrivacyLeakWarning, match="seeded"):
         prototypes.fit(population, model=model, desired="yes")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import KAnonymizer, Population, Schema, protect
@@ -18,7 +19,6 @@ from cfk_plugin.errors import (
     CFKError,
     InputError,
     ModelError,
-    NotFittedError,
     PolicyError,
     SchemaError,
 )

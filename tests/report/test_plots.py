@@ -15,9 +15,7 @@ from matplotlib.figure import Figure
 from cfk_plugin import Attribute, Explanations, KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import InputError
 from cfk_plugin.frontier import frontier
-from cfk_plugin.metrics import group_gap
 from cfk_plugin.plots import FrontierDisplay, RiskDisplay
-from cfk_plugin.release.explanations import group_gaps, ncp_table, risk_by_group_size
 from prototyped import prototypes
 
 
@@ -70,38 +68,6 @@ def texts(ax: Axes) -> list[str]:
     return [text.get_text() for text in ax.texts]
 
 
-def test_sizes_and_risks_add_up(explanations: Explanations) -> None:
-    table = risk_by_group_size(explanations)
-    assert table["people"].is_monotonic_increasing
-    assert table["people"].min() >= 7
-    assert table["releases"].sum() == len(explanations.released)
-    assert table["share_up_to"].iloc[-1] == 1
-    assert (table["releases"] * table["prosecutor_risk"]).sum() / table[
-        "releases"
-    ].sum() == pytest.approx(explanations.summary()["marketer_risk"])
-    pd.testing.assert_frame_equal(
-        risk_by_group_size([e.certificate.k for e in explanations.released]), table
-    )
-    assert risk_by_group_size([10, 12, 10, 20]).to_dict("list") == {
-        "people": [10, 12, 20],
-        "releases": [2, 1, 1],
-        "share_up_to": [0.5, 0.75, 1.0],
-        "prosecutor_risk": [0.1, 1 / 12, 0.05],
-    }
-
-
-def test_losses_of_attributes_add_up_to_the_loss(
-    explanations: Explanations, population: Population
-) -> None:
-    table = ncp_table(explanations, population)
-    assert set(table["attribute"]) == {"age", "city"}
-    assert (table["weight"] * table["ncp_mean"]).sum() == pytest.approx(
-        explanations.summary()["ncp_mean"]
-    )
-    assert table["ncp_mean"].is_monotonic_decreasing
-    assert table[["ncp_mean", "ncp_p95", "exact"]].stack().between(0, 1).all()
-
-
 def test_bars_are_shares_of_the_releases(ax: Axes) -> None:
     RiskDisplay([10, 10, 11, 14], k=10).plot(ax=ax)
     assert [bar.get_height() for bar in ax.patches] == [50, 25, 0, 0, 25]
@@ -132,8 +98,6 @@ def test_nothing_released_says_so(
     RiskDisplay.from_explanations(nothing, ax=ax)
     assert texts(ax) == ["nothing was released"]
     assert texts(RiskDisplay([]).plot(ax=Figure().add_subplot()).ax_) == ["nothing was released"]
-    assert risk_by_group_size(nothing).empty
-    assert ncp_table(nothing, population)["ncp_mean"].isna().all()
 
 
 def test_a_region_without_people_is_refused() -> None:
@@ -141,18 +105,9 @@ def test_a_region_without_people_is_refused() -> None:
         RiskDisplay([10, 0])
 
 
-def test_prototypes_have_no_people_to_plot(population: Population) -> None:
-    import matplotlib.pyplot as plt
-
-    before = plt.get_fignums()
-    for refused in (
-        lambda: RiskDisplay.from_explanations(prototypes()),
-        lambda: risk_by_group_size(prototypes()),
-        lambda: ncp_table(prototypes(), population),
-    ):
-        with pytest.raises(InputError, match="prototypes stand for nobody"):
-            refused()
-    assert plt.get_fignums() == before
+def test_prototypes_have_no_people_to_plot() -> None:
+    with pytest.raises(InputError, match="prototypes stand for nobody"):
+        RiskDisplay.from_explanations(prototypes())
 
 
 def test_frontier_has_the_figures_of_each_k(population: Population) -> None:
@@ -181,29 +136,6 @@ def test_frontier_without_a_release_has_no_means(population: Population) -> None
     costs = measure(population, [70], guarantee="lookup", max_ncp=0.1)
     assert costs["released"].tolist() == [0]
     assert costs[["ncp_mean", "pureness_mean"]].isna().all(axis=None)
-
-
-def test_group_gaps_are_those_of_the_entries(population: Population) -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=7)).fit(
-        population, accepts, True
-    )
-    found = anonymizer.transform(population.frame)
-    groups = np.repeat(["first", "second"], 40)
-    result = group_gaps(found, groups, ["k", "withheld"])
-    released = [entry.status == "released" for entry in found]
-    assert 0 < sum(released) < 80
-    sizes = [entry.certificate.k if entry.status == "released" else np.nan for entry in found]
-    assert result == {
-        "k": group_gap(sizes, groups),
-        "withheld": group_gap(1 - np.array(released), groups),
-    }
-    assert sum(gap.n for gap in result["k"]) == sum(released)
-    with pytest.raises(InputError, match="unknown metric magic; known: k, ncp, pureness, withheld"):
-        group_gaps(found, groups, ["magic"])
-    with pytest.raises(InputError, match="one group per value"):
-        group_gaps(found, groups[:3])
-    with pytest.raises(InputError, match="prototypes stand for nobody"):
-        group_gaps(prototypes(), groups)
 
 
 def test_importing_the_module_does_not_import_matplotlib() -> None:

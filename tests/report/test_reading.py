@@ -126,7 +126,7 @@ def test_a_report_is_of_what_was_released(store: str) -> None:
         rows, Schema.from_frame(rows, quasi_identifiers=["age", "city"])
     )
     anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(guarantee="lookup", k=5, max_ncp=0.05), seed=2
+        policy=PrivacyPolicy(guarantee="lookup", k=5, max_ncp=0.05), random_state=2
     ).fit(population, lambda f: f["pay"] > 9, True)
     found = anonymizer.transform(rows.tail(30))
     run_id = found.log(experiment="tests")

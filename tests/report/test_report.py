@@ -123,7 +123,7 @@ def test_a_report_of_many_explanations_is_small(store: str) -> None:
 @pytest.mark.filterwarnings("ignore:the noise is seeded")
 @pytest.mark.parametrize(
     ("settings", "status"),
-    [({"model_access": "public"}, "pass"), ({}, "review"), ({"seed": 1}, "fail")],
+    [({"model_access": "public"}, "pass"), ({}, "review"), ({"random_state": 1}, "fail")],
 )
 def test_prototypes_are_judged_by_their_guarantee(
     settings: dict[str, Any], status: str, store: str
@@ -198,7 +198,7 @@ def test_an_epsilon_is_judged_by_its_audit_and_its_budget(
         "figures": figures,
         "worked": False,
     }
-    result |= {"baseline": reported.rate(0.5), "control": None, "seed": 0, "n": 100}
+    result |= {"baseline": reported.rate(0.5), "control": None, "random_state": 0, "n": 100}
     client.log_dict(run_id, audit | {"results": [result]}, "cfk/audit-epsilon.json")
     thresholds = {"epsilon": budget} if budget else {"group_gap": 0.3}
     report = PrivacyReport.of_runs(run_id, inputs=reported.inputs(thresholds))

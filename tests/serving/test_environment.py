@@ -31,7 +31,7 @@ def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
     population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
     anonymizer = KAnonymizer(
         policy=PrivacyPolicy(guarantee="lookup", k=4),
-        seed=5,
+        random_state=5,
         plugins=[Plugin()],
     )
     anonymizer.fit(population, model=lambda rows: rows["pay"] > 3, desired=True)

@@ -29,7 +29,7 @@ def records_of(result: Any) -> list[dict[str, Any]]:
 
 
 def test_prototypes_are_counted_with_their_budget(population: Population) -> None:
-    measured = Measured.of_explanations(prototypes(), population)
+    measured = Measured.of_explanations(prototypes())
     counts = {
         "asked": 3,
         "released": 2,
@@ -42,7 +42,7 @@ def test_prototypes_are_counted_with_their_budget(population: Population) -> Non
     assert "cfk.k_min" not in measured.metrics
     assert set(measured.tables) == {"released"}
     assert measured.risk is None
-    assert "epsilon" not in Measured.of_explanations(unproven(), population).numbers
+    assert "epsilon" not in Measured.of_explanations(unproven()).numbers
 
 
 def test_records_of_prototypes_are_counted() -> None:

@@ -210,7 +210,7 @@
     const pick = column => column.values[column.at[i]], [share, low, high] = pick(data.pureness), few = data.k;
     const facts = put(element("more"), "ul", "");
     put(facts, "li", `Outcome: ${pick(data.outcomes)}.`);
-    put(facts, "li", `${pick(data.people)} people of the table fit its ranges. At least ${few} of them have this outcome` +
+    put(facts, "li", `At least ${few} people of the table fit its ranges and have this outcome` +
       `, and at least ${few} would get it with the other values given here in the place of theirs.`);
     put(facts, "li", low === high
       ? `The model gives this outcome at ${percent(share)} of all combinations of values that fit.`

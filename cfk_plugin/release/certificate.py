@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NoReturn
 
 from cfk_plugin.data.display import card, facts
-from cfk_plugin.errors import HostOnly
-
-_Class = TypeVar("_Class", bound=type)
-
-
-def _with_hidden_fields(dataclass_type: _Class) -> _Class:
-    """Make a dataclass look like an ordinary class, so that no count is disclosed by accident.
-
-    `asdict`, web frameworks and printers write every field of a dataclass, also of one inside
-    another. They recognise it by this attribute.
-    """
-    del dataclass_type.__dataclass_fields__  # type: ignore[attr-defined]
-    return dataclass_type
+from cfk_plugin.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Figures of one released region, by an independent recount, that its receiver may see.
+    """What the receiver of a released region may see of its recount.
 
-    It holds no value of a row. Counts that are for the data holder only are in `RegionRecount`.
-    The figures are defined in docs/reference/metrics.md.
+    It contains no value of a row. k is what the policy promises, and not a count: an attacker with
+    the counts of two releases could tell who joined in between. Shares have two decimals, so that
+    they do not give away the ranges of the table. Pureness is rounded down, `ncp` and `gap` up. The
+    exact figures are in `RegionRecount`; docs/reference/metrics.md defines them.
 
     Attributes
     ----------
     k : int
-        Distinct people of the population inside the region.
+        At least so many different people are inside the region.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness, pureness_low, pureness_high : float
@@ -45,8 +35,7 @@ class Certificate:
     method, guarantee : str
         Protector and guarantee.
     not_stopped : tuple of str
-        Attacks that are not stopped, given the policy and where the search for the answer started;
-        see `docs/explanation/threat-model.md`.
+        Attacks that the policy does not stop; see `docs/explanation/threat-model.md`.
     margin : float, optional
         How sure the model is of the answer; see `PrivacyPolicy`. It is 0 if the model has no
         probabilities to judge by, or if too few people would be left. It is None if the policy
@@ -73,31 +62,22 @@ class Certificate:
     margin: float | None = None
     n_later: int = 0
 
-    @property
-    def prosecutor_risk(self) -> float:
-        """1 / k: the probability of naming a person who is known to be in the population."""
-        return 1.0 / self.k
-
     def to_dict(self) -> dict[str, Any]:
         """Return every field as a JSON-ready value."""
-        values = {name: getattr(self, name) for name in CERTIFICATE_FIGURES}
-        return values | {"not_stopped": list(self.not_stopped)}
+        return asdict(self) | {"not_stopped": list(self.not_stopped)}
 
     def _repr_html_(self) -> str:
         figures = {name: figure_as_text(value) for name, value in self.to_dict().items()}
         return card("Certificate", facts(figures))
 
 
-@_with_hidden_fields
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RegionRecount(HostOnly):
-    """Everything that the recount of a released region found, for the data holder.
+class RegionRecount:
+    """Everything that was counted of a released region, for the data holder only.
 
-    All of it is for the data holder only, except what the released explanation shows as well: `k`
-    and `unchanged`. For example, `k_private` discloses whether the released private
-    values are those of a person, which is a leak. To prevent that a count is disclosed by accident,
-    an object of this class cannot be pickled, its `repr` shows no count, and it does not look like
-    a dataclass.
+    For example, `k_private` discloses whether the released private values are those of a person,
+    which is a leak. To prevent that a count is disclosed by accident, an object of this class
+    cannot be pickled, its `repr` shows no count, and it is no field of an explanation.
 
     Read `k_worst` first. It is the smallest of several counts, and not a lower bound: it leaves out
     an attacker whose count is None, and one who combines two kinds of knowledge. The figures are
@@ -106,7 +86,9 @@ class RegionRecount(HostOnly):
     Attributes
     ----------
     k : int
-        Distinct people of the population inside the region, as in the certificate.
+        Distinct people of the population inside the region.
+    ncp, pureness, pureness_low, pureness_high : float
+        As in the certificate, with all digits.
     k_desired : int, optional
         People inside for whom the model predicts the desired outcome; None if there are no rows to
         ask about.
@@ -129,25 +111,22 @@ class RegionRecount(HostOnly):
         sensitive attributes.
     ncp_parts : tuple of float
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
-    permitted_pureness : float, optional
-        Pureness of the part of the region that the person is permitted: the part with the person's
-        own values of everything that cannot change. None if nothing is constrained; sampled if the
-        part is large.
     moved : tuple of str
-        Private attributes whose values are no longer those of the catalogue's entry, or of the
-        explainer's counterfactual, that the answer started from. They are the query's own, between
-        the two, or rounded away from the start; see `KAnonymizer`. This discloses which of the
-        released values are those of an entry.
+        Private attributes whose value in an answer is neither shared nor the query's own, but
+        between the two.
     unchanged : tuple of str
         Private attributes that have the query's own value in the answer. The receiver knows both,
         and learns nothing from it. Empty if the query is not known.
     """
 
     k: int
+    ncp: float
+    pureness: float
+    pureness_low: float
+    pureness_high: float
     k_desired: int | None
     k_consistent: int
     k_effective: int | None = None
-    # Of this release, not of the region: recounts of repeated releases are equal.
     k_private: int | None
     private_matches: int | None
     l: int | None = None  # noqa: E741 - its name in the literature
@@ -155,7 +134,6 @@ class RegionRecount(HostOnly):
     majority: bool | None
     disclosure: float | None = None
     ncp_parts: tuple[float, ...] = ()
-    permitted_pureness: float | None = field(default=None, compare=False)
     moved: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
 
@@ -165,31 +143,38 @@ class RegionRecount(HostOnly):
         counts = (self.k, self.k_desired, self.k_consistent, self.k_effective)
         return min(count for count in counts if count is not None)
 
+    @property
+    def prosecutor_risk(self) -> float:
+        """1 / k: the probability of naming a person who is known to be in the population."""
+        return 1.0 / self.k
+
     def __repr__(self) -> str:
         return "RegionRecount(for the data holder)"
 
     def __deepcopy__(self, _: object = None) -> RegionRecount:
         return self
 
-    __copy__ = __deepcopy__
+    def __getstate__(self) -> NoReturn:
+        """Refuse to be pickled: counts would be in a file."""
+        raise InputError(
+            "a recount is for the data holder only and refuses to be pickled; write the"
+            " certificate instead"
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return `k_worst` and all fields."""
-        return {"k_worst": self.k_worst} | {name: getattr(self, name) for name in self.__slots__}
-
-    def with_counts(self, **counts: Any) -> RegionRecount:
-        """Return a copy with counts that were not known when it was made."""
-        unknown = sorted(set(counts).difference(self.__slots__))
-        if unknown:
-            raise TypeError(f"a recount has no {', '.join(unknown)}")
-        copy = object.__new__(RegionRecount)
-        for name in self.__slots__:
-            object.__setattr__(copy, name, counts.get(name, getattr(self, name)))
-        return copy
+        """Return `k_worst`, `prosecutor_risk` and all fields."""
+        return {
+            "k_worst": self.k_worst,
+            "prosecutor_risk": self.prosecutor_risk,
+            **asdict(self),
+        }
 
 
 CERTIFICATE_FIGURES = tuple(figure.name for figure in fields(Certificate))
 """Fields of a certificate, in their order."""
+
+EXACT_FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
+"""Figures of a recount that its certificate states less exactly."""
 
 AUDIT_FIGURES = (
     "k_worst",

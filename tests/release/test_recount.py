@@ -1,4 +1,4 @@
-"""The certifier of catalogues, against figures counted by hand and a search that lies."""
+"""The recount, against figures counted by hand, a search that lies, and a catalogue on file."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ from cfk_plugin.data.codes import Floats
 from cfk_plugin.data.outcome_model import Model
 from cfk_plugin.hookspecs import Proposal
 from cfk_plugin.metrics.risk import SensitiveFigures
-from cfk_plugin.release.certify import (
-    Certifier,
+from cfk_plugin.release.recount import (
+    Advice,
+    Certified,
     Claims,
     OutcomeFigures,
+    PeopleCounts,
     PeopleElsewhere,
     PeopleHere,
+    Recounter,
     RegionFigures,
     TrainingTable,
+    Verdict,
     refusal,
 )
-from cfk_plugin.release.verdicts import Certified, Verdict
 from random_tables import LEVELS, TREE, column
 
 TABLE = pd.DataFrame(
@@ -61,16 +64,17 @@ def predict(rows: pd.DataFrame) -> np.ndarray:
     return (rows["age"] + rows["pay"] >= 23).to_numpy().astype(int)
 
 
-def certifier(
+def recounter(
     *regions: Region, members: list[int] = MEMBERS, margin: float | None = None, **settings: Any
-) -> Certifier:
-    """Return a certifier of regions that have the same members."""
+) -> Recounter:
+    """Return a recounter of regions that have the same members."""
     model = Model.of(CODES, predict, 1)
-    return Certifier(
+    return Recounter(
         model=model,
         policy=PrivacyPolicy(**{"k": 2, "min_pureness": 0.5, **settings}),
-        regions=regions,
-        people=PeopleHere(TrainingTable(POPULATION, model), [np.array(members)] * len(regions)),
+        people=PeopleHere(
+            TrainingTable(POPULATION, model), regions, [np.array(members)] * len(regions)
+        ),
         fingerprint=POPULATION.fingerprint,
         margin=margin,
     )
@@ -82,10 +86,10 @@ def rows_of(**values: Any) -> Floats:
     return CODES.encode(pd.DataFrame([row]))
 
 
-def verdict_on(certifier: Certifier, **values: Any) -> Verdict:
+def verdict_on(recounter: Recounter, **values: Any) -> Verdict:
     """Judge the first region with the private values of a row."""
     private = rows_of(**values)[:, CODES.private]
-    (verdict,) = certifier.verdicts(Claims(np.array([0]), private))
+    (verdict,) = recounter.judge(Claims(np.array([0]), private))
     return verdict
 
 
@@ -111,16 +115,11 @@ def region_figures(**changes: Any) -> RegionFigures:
 
 
 def outcome_figures(**changes: Any) -> OutcomeFigures:
-    figures: dict[str, Any] = {
-        "pureness": 0.8,
-        "pureness_low": 0.75,
-        "pureness_high": 0.85,
-        "k_consistent": 4,
-        "n_consistent_members": 3,
-        "k_desired": 4,
-        "n_desired_members": 3,
-    }
-    return OutcomeFigures(**{**figures, **changes})
+    shares = {"pureness": 0.8, "pureness_low": 0.75, "pureness_high": 0.85}
+    counts = {"k_consistent": 4, "n_consistent_members": 3, "k_desired": 4, "n_desired_members": 3}
+    shares |= {name: changes[name] for name in shares if name in changes}
+    counts |= {name: changes[name] for name in counts if name in changes}
+    return OutcomeFigures(**shares, people=PeopleCounts(**counts))
 
 
 STRICT: dict[str, Any] = {"k": 3, "max_ncp": 0.5, "l": 2, "t": 0.25, "min_pureness": 0.75}
@@ -163,16 +162,14 @@ def test_rules_of_people_come_first() -> None:
 
 
 def test_figures_of_a_certificate_are_counted() -> None:
-    verdict = verdict_on(certifier(YOUNG, margin=0.0))
+    verdict = verdict_on(recounter(YOUNG, margin=0.0))
     assert isinstance(verdict, Certified)
     assert verdict.region == YOUNG
-    certificate = verdict.certificate
-    assert certificate.k == 4
-    assert certificate.ncp == pytest.approx((3 / 20 + 2 / 3) / 2)  # 2 of cities A, B and missing
-    assert (certificate.pureness, certificate.exact) == (0.75, True)  # ages 21, 22 and 23 of four
-    assert certificate.pureness_low == certificate.pureness_high == 0.75
-    assert (certificate.margin, certificate.n_later, certificate.method) == (0.0, 0, "catalogue")
     recount = verdict.recount
+    assert recount.k == 4
+    assert recount.ncp == pytest.approx((3 / 20 + 2 / 3) / 2)  # 2 of cities A, B and missing
+    assert recount.pureness == 0.75  # ages 21, 22 and 23 of four
+    assert recount.pureness_low == recount.pureness_high == 0.75
     assert recount.k_effective == 2
     assert recount.k_desired == 2  # rows 1 and 4
     assert recount.k_consistent == 3  # with pay 2: rows 1, 3 and 4
@@ -181,9 +178,19 @@ def test_figures_of_a_certificate_are_counted() -> None:
     assert recount.ncp_parts == pytest.approx((3 / 20, 2 / 3))
 
 
+def test_certificate_states_no_exact_figure() -> None:
+    """It has the policy's k, and shares of two decimals."""
+    verdict = verdict_on(recounter(YOUNG, margin=0.0))
+    assert isinstance(verdict, Certified)
+    certificate = verdict.certificate
+    assert (certificate.k, certificate.ncp) == (2, 0.41)
+    assert (certificate.pureness, certificate.exact) == (0.75, True)
+    assert (certificate.margin, certificate.n_later, certificate.method) == (0.0, 0, "catalogue")
+
+
 def test_people_are_counted_not_rows() -> None:
     """Rows 0 and 1 are one person's."""
-    two_rows = certifier(YOUNG, members=[0, 1])
+    two_rows = recounter(YOUNG, members=[0, 1])
     assert reason_of(verdict_on(two_rows, pay=9)) == "verification_failed"
 
 
@@ -197,27 +204,26 @@ def test_large_region_is_sampled_and_its_low_end_counts() -> None:
 
     def verdict_with(**settings: Any) -> Verdict:
         region = Region({"age": Interval(0, n - 1), "size": Interval(0, n - 1)})
-        people = PeopleHere(TrainingTable(population, model), [members])
+        people = PeopleHere(TrainingTable(population, model), [region], [members])
         policy = PrivacyPolicy(k=5, **settings)
-        judge = Certifier(
+        recounter = Recounter(
             model=model,
             policy=policy,
-            regions=[region],
             people=people,
             fingerprint="",
             margin=None,
         )
-        return judge.verdicts(Claims(np.array([0]), np.array([[1.0]])))[0]
+        return recounter.judge(Claims(np.array([0]), np.array([[1.0]])))[0]
 
     verdict = verdict_with()
     assert isinstance(verdict, Certified)
-    certificate = verdict.certificate
-    interval = binomtest(round(2000 * certificate.pureness), 2000).proportion_ci(method="exact")
-    assert not certificate.exact
-    assert certificate.pureness == pytest.approx(0.7, abs=0.05)
-    assert certificate.pureness_low == pytest.approx(interval.low)
-    assert certificate.pureness_high == pytest.approx(interval.high)
-    above = (certificate.pureness_low + certificate.pureness) / 2
+    recount = verdict.recount
+    interval = binomtest(round(2000 * recount.pureness), 2000).proportion_ci(method="exact")
+    assert not verdict.certificate.exact
+    assert recount.pureness == pytest.approx(0.7, abs=0.05)
+    assert recount.pureness_low == pytest.approx(interval.low)
+    assert recount.pureness_high == pytest.approx(interval.high)
+    above = (recount.pureness_low + recount.pureness) / 2
     assert reason_of(verdict_with(min_pureness=above)) == "pureness_below_floor"
 
 
@@ -225,14 +231,14 @@ def test_large_region_is_sampled_and_its_low_end_counts() -> None:
 
 
 def test_region_without_its_members_is_withheld() -> None:
-    assert reason_of(verdict_on(certifier(NARROW))) == "verification_failed"
-    assert reason_of(verdict_on(certifier(NARROW, members=[4]))) == "verification_failed"
+    assert reason_of(verdict_on(recounter(NARROW))) == "verification_failed"
+    assert reason_of(verdict_on(recounter(NARROW, members=[4]))) == "verification_failed"
 
 
 def test_values_with_which_members_are_refused_are_withheld() -> None:
     """With a pay of 0, only row 4 would have the outcome; row 3 does not have its own."""
-    assert reason_of(verdict_on(certifier(YOUNG, min_pureness=0.0), pay=0)) == "verification_failed"
-    no_outcome = certifier(YOUNG, members=[1, 3])
+    assert reason_of(verdict_on(recounter(YOUNG, min_pureness=0.0), pay=0)) == "verification_failed"
+    no_outcome = recounter(YOUNG, members=[1, 3])
     assert reason_of(verdict_on(no_outcome)) == "verification_failed"
 
 
@@ -252,8 +258,8 @@ def test_point_that_is_untrue_or_not_permitted_is_withheld(
     settings = {"features_to_vary": "all", "permitted_range": None, "max_changes": None, **rules}
     limits = CallRules.read(CODES, **settings).limits(CODES, rows_of(age=20, pay=0))
     points = rows_of(**point)
-    claims = Claims(np.array([0]), points[:, CODES.private], points)
-    (verdict,) = certifier(YOUNG).verdicts(claims, limits)
+    claims = Claims(np.array([0]), points[:, CODES.private], Advice(points, limits))
+    (verdict,) = recounter(YOUNG).judge(claims)
     assert reason_of(verdict) == reason
 
 
@@ -263,16 +269,17 @@ def test_point_that_is_untrue_or_not_permitted_is_withheld(
 def lookup_verdict(region: Region, counterfactual: Floats, **settings: Any) -> Verdict:
     """Judge a region that a protector made, with the counterfactual's private values."""
     model = Model.of(CODES, predict, 1)
-    judge = Certifier(
+    recounter = Recounter(
         model=model,
         policy=PrivacyPolicy(**{"k": 2, "guarantee": "lookup", **settings}),
-        regions=[region],
-        people=PeopleHere(TrainingTable(POPULATION, model), counterfactuals=counterfactual),
+        people=PeopleHere(
+            TrainingTable(POPULATION, model), [region], counterfactuals=counterfactual
+        ),
         fingerprint="",
         method="a method",
         proofs=[Proposal(region, optimal=True, gap=0.0)],
     )
-    (verdict,) = judge.verdicts(Claims(np.array([0]), counterfactual[:, CODES.private]))
+    (verdict,) = recounter.judge(Claims(np.array([0]), counterfactual[:, CODES.private]))
     return verdict
 
 
@@ -280,7 +287,7 @@ def test_everyone_inside_counts_under_a_lookup() -> None:
     verdict = lookup_verdict(YOUNG, rows_of(), k=4)
     assert isinstance(verdict, Certified)
     certificate = verdict.certificate
-    assert (certificate.k, certificate.pureness, verdict.recount.k_effective) == (4, 0.75, None)
+    assert (verdict.recount.k, certificate.pureness, verdict.recount.k_effective) == (4, 0.75, None)
     assert (certificate.optimal, certificate.gap, certificate.method) == (True, 0.0, "a method")
     assert (verdict.recount.l, verdict.recount.t) == (2, pytest.approx(0.1))  # 3 of 5 have job x
     refusal = lookup_verdict(YOUNG, rows_of(), k=5)
@@ -288,10 +295,11 @@ def test_everyone_inside_counts_under_a_lookup() -> None:
     assert (refusal.reason, refusal.refused_k) == ("verification_failed", 4)
 
 
-def test_number_of_the_counterfactual_is_a_combination() -> None:
+def test_number_of_the_counterfactual_is_no_combination() -> None:
+    """Combinations have values of the training table, so that others can count them again."""
     verdict = lookup_verdict(YOUNG, rows_of(age=20.5))
     assert isinstance(verdict, Certified)
-    assert verdict.certificate.pureness == 0.6  # three of five ages
+    assert verdict.recount.pureness == 0.75
 
 
 @pytest.mark.parametrize("values", [{"age": 24}, {"age": 19.5}, {"city": None}])
@@ -351,16 +359,15 @@ def test_loaded_catalogue_withholds_what_it_cannot_prove(
     fitted = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, creditworthy, "yes")
     fitted.catalogue_.save(tmp_path / "catalogue")
     (part,) = KAnonymizer.load(tmp_path / "catalogue", creditworthy).catalogue_.parts
-    assert isinstance(part.certifier.people, PeopleElsewhere)
-    codes = part.certifier.model.codes
+    assert isinstance(part.recounter.people, PeopleElsewhere)
+    codes = part.recounter.model.codes
     high = codes.encode(pd.DataFrame({"whole": [20], "debt": [30.0], "job": ["x"]}))
     low = codes.encode(pd.DataFrame({"whole": [20], "debt": [-30.0], "job": ["x"]}))
     for values, reason in ((high, "pureness_below_floor"), (low, None)):
         claims = Claims(np.array([0]), values[:, codes.private])
-        (verdict,) = part.certifier.verdicts(claims)
+        (verdict,) = part.recounter.judge(claims)
         assert reason_of(verdict) == reason
-    combinations = part.certifier.people.combinations(0)
+    combinations = part.recounter.people.combinations(0)
     is_refused = np.zeros(len(combinations), dtype=bool)
-    figures = outcome_figures()
-    outcome = part.certifier.people.outcomes(0, low[0, codes.private], is_refused, figures)
-    assert outcome.n_consistent_members == 0
+    counts = part.recounter.people.counts(0, low[0, codes.private], is_refused)
+    assert counts.n_consistent_members == 0

@@ -1,0 +1,198 @@
+"""A request: what one call asks for, encoded once. All of a call works on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cfk_plugin.data.call_rules import CallRules
+from cfk_plugin.data.codes import Codes, Fault, Floats, Ints, Mask
+from cfk_plugin.data.constraints import Limits
+from cfk_plugin.data.outcome import DesiredOutcome
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.values import as_pandas
+from cfk_plugin.errors import HostOnly, InputError, did_you_mean
+from cfk_plugin.hookspecs import Progress
+from cfk_plugin.release.withheld import Withheld
+
+MOST_GROUPS = 50
+"""Most labels that one call may have: an attribute with more is not a group but, say, an age or a
+name.
+"""
+
+_MISSING = "missing"  # the group of people without a label
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows(HostOnly):
+    """Rows of a table that somebody passed, n of them.
+
+    Attributes
+    ----------
+    frame : DataFrame, shape (n, n_features or more)
+    codes : shape (n, n_features)
+        The encoded rows.
+    faults : sequence of Fault, optional each
+        Why a row cannot be answered; None if it can.
+    """
+
+    frame: pd.DataFrame
+    codes: Floats
+    faults: Sequence[Fault | None]
+
+    @classmethod
+    def read(cls, frame: pd.DataFrame, codes: Codes) -> Rows:
+        """Encode a table."""
+        rows = codes.encode(frame)
+        return cls(frame, rows, codes.faults(frame, rows))
+
+    @cached_property
+    def are_valid(self) -> Mask:
+        """Which rows can be answered, shape (n,)."""
+        return np.array([fault is None for fault in self.faults], dtype=bool)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Groups(HostOnly):
+    """The groups of people by which runs tell explanations apart.
+
+    Attributes
+    ----------
+    attribute : str
+        The column of the queries that defines the groups.
+    labels : tuple of str
+        The group of each query.
+    """
+
+    attribute: str
+    labels: tuple[str, ...]
+
+    @classmethod
+    def read(cls, queries: object, attribute: str | None) -> Groups | None:
+        """Return the groups by a column of the queries; None without an attribute.
+
+        Raises
+        ------
+        InputError
+            If the queries do not have the column exactly once, or it has too many values.
+        """
+        if attribute is None:
+            return None
+        table = as_pandas(queries)
+        columns = list(table.columns) if isinstance(table, pd.DataFrame) else []
+        n_columns = columns.count(attribute)
+        if n_columns != 1:
+            raise InputError(
+                f"the queries have {n_columns} columns {attribute!r}; to group results by it they"
+                f" need one{did_you_mean([attribute], columns)}"
+            )
+        return cls.of(attribute, table[attribute])
+
+    @classmethod
+    def of(cls, attribute: str, values: object) -> Groups:
+        """Return the groups by values of an attribute, one for each query.
+
+        Raises
+        ------
+        InputError
+            If the values are not a list, or more than 50 are different.
+        """
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise InputError(
+                f"labels of {attribute!r} must be a list, one per query, got"
+                f" {type(values).__name__}"
+            )
+        labels = tuple(map(_label_of, values))
+        n_groups = len(set(labels))
+        if n_groups > MOST_GROUPS:
+            raise InputError(
+                f"column {attribute!r} has {n_groups} different values in one call; groups are at"
+                f" most {MOST_GROUPS}: name an attribute with few values, or bin it first"
+            )
+        return cls(attribute=attribute, labels=labels)
+
+    def of_queries(self, queries: Sequence[int]) -> tuple[str, ...]:
+        """Return the group of each of some queries, given by their numbers."""
+        if len(queries) and max(queries) >= len(self.labels):
+            raise InputError(
+                f"{len(self.labels)} labels of {self.attribute!r}, and query {max(queries)} was"
+                " answered; give one label per query, in the order of the queries"
+            )
+        return tuple(self.labels[query] for query in queries)
+
+
+def _label_of(value: Any) -> str:
+    return _MISSING if pd.isna(value) else to_text(value)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Request(HostOnly):
+    """One call: n_queries queries, and n_slots explanations that are wanted of them.
+
+    Attributes
+    ----------
+    numbers : shape (n_queries,)
+        The caller's number of each query.
+    queries : Rows, optional
+        n_queries rows; None if they are not known.
+    query_of_slot : shape (n_slots,)
+        Position of the query that each explanation answers.
+    counterfactuals : Rows, optional
+        Those of an explainer.
+    slot_of_counterfactual : shape (n_counterfactuals,)
+        Position of the explanation that each counterfactual is for.
+    goal : DesiredOutcome
+    rules : CallRules
+        What may change.
+    codes : Codes
+    progress : callable, optional
+        Called with (done, total).
+    groups : Groups, optional
+    started : float
+        `time.perf_counter` when the call began.
+    """
+
+    numbers: Ints
+    queries: Rows | None
+    query_of_slot: Ints
+    counterfactuals: Rows | None = None
+    slot_of_counterfactual: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    goal: DesiredOutcome
+    rules: CallRules
+    codes: Codes
+    progress: Progress | None = None
+    groups: Groups | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    def __len__(self) -> int:
+        return len(self.query_of_slot)
+
+    @cached_property
+    def number_of_slot(self) -> list[int]:
+        """The number of the query of each explanation."""
+        numbers: list[int] = self.numbers[self.query_of_slot].tolist()
+        return numbers
+
+    @property
+    def restricts_changes(self) -> bool:
+        """Whether the schema or the call restricts any change."""
+        return self.rules.restricts(self.codes)
+
+    @property
+    def decided_features(self) -> frozenset[str]:
+        """Features for which the schema or the call says how they may change."""
+        return self.rules.decided(self.codes)
+
+    def limits(self, rows: Floats) -> Limits:
+        """Return what people with some rows, shape (n, n_features), may change to."""
+        return self.rules.limits(self.codes, rows)
+
+    def withheld(self, reason: str) -> list[Withheld]:
+        """Return one withheld explanation for each that is wanted."""
+        return [Withheld(number, reason) for number in self.number_of_slot]
