@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import pandas as pd
@@ -24,19 +24,23 @@ from cfk_plugin.data.model import LabelModel, thresholded
 from cfk_plugin.data.outcome import OPPOSITE, desired_of_text
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
+from cfk_plugin.data.region import spellings, to_number
 from cfk_plugin.data.schema import Attribute, Schema
-from cfk_plugin.data.values import load_pyarrow
+from cfk_plugin.data.values import is_numeric, load_pyarrow
 from cfk_plugin.errors import (
     CFKError,
     InputError,
+    MisreadColumnWarning,
     ModelError,
     PolicyError,
     SchemaError,
     check_place,
     did_you_mean,
     kinds_of,
+    listed,
     nameable,
     quiet,
+    warn,
     whole_file,
 )
 from cfk_plugin.records.stores import check_store
@@ -56,8 +60,23 @@ _PARQUET = (".parquet", ".pq")
 _PICKLES = (".joblib", ".pkl", ".pickle")
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """Read a table from CSV or Parquet, whichever the file's ending says."""
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+
+
+def read_table(path: Path, codes: Collection[str] = ()) -> pd.DataFrame:
+    """Read a table from CSV or Parquet, as the file's ending says.
+
+    Parameters
+    ----------
+    path : Path
+    codes : collection of str
+        Columns that stay text in CSV if numbers would be written in another way: 01250, not 1250.
+
+    Warns
+    -----
+    MisreadColumnWarning
+        If a word of a CSV file, such as NA, is read as a missing value.
+    """
     _exists(path)
     # also .csv.gz
     if not {".csv", *_PARQUET}.intersection(each.lower() for each in path.suffixes[-2:]):
@@ -65,34 +84,117 @@ def read_table(path: Path) -> pd.DataFrame:
         raise InputError(
             f"{path}: a table must be .csv or .parquet, and this {found}; write it as one of these"
         )
-    is_parquet = path.suffix.lower() in _PARQUET
-    if is_parquet:
+    if path.suffix.lower() in _PARQUET:
         load_pyarrow()
-    with quiet(f"{path}: not a readable CSV or Parquet table", InputError):
-        if is_parquet:
+        with quiet(f"{path}: not a readable Parquet table", InputError):
             return pd.read_parquet(path)
-        names = pd.read_csv(
-            path, header=None, nrows=1, dtype=str, index_col=False, keep_default_na=False
-        ).iloc[0]
+    _check_header(path)
+    what = f"{path}: not a readable CSV table; is a row longer than the header?"
+    with _reading(path, what), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        table = pd.read_csv(path, index_col=False)
+    names = [name for name in table if name in codes or table[name].isna().any()]
+    with _reading(path, what):
+        texts = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)
+    _warn_of_words(path, texts, table)
+    for name in set(names).intersection(codes):
+        present = texts[name].mask(table[name].isna())
+        if is_numeric(table[name]) and not _are_plain_numbers(present):
+            table[name] = present
+    return table
+
+
+def _check_header(path: Path) -> None:
+    """Refuse a header that pandas would read without an error, but not as it is meant."""
+    options: dict[str, Any] = {"header": None, "dtype": str, "keep_default_na": False}
+    with _reading(path, f"{path}: not a readable CSV table"):
+        names = pd.read_csv(path, nrows=1, index_col=False, **options).iloc[0]
+    if names.str.contains("\0").any():
+        raise InputError(_not_utf8(path))
     # pandas would rename a second column of a name, and shift all by one where rows are longer than
     # the header.
     if (names == "").any():
         raise InputError(
             f"{path}: a column has no name; name it, or write the table without its row numbers"
         )
-    if len(names) == 1 and ";" in str(names[0]):
-        raise InputError(
-            f"{path}: the header has semicolons between the columns; write the table with commas,"
-            " and numbers with a decimal point"
-        )
     if names.duplicated().any():
         raise InputError(f"{path}: two columns have the same name; rename or drop one")
-    with (
-        quiet(f"{path}: not a readable CSV table; is a row longer than the header?", InputError),
-        catch_warnings(),
-    ):
-        simplefilter("error", pd.errors.ParserWarning)
-        return pd.read_csv(path, index_col=False)
+    header = str(names[0])
+    separators = [separator for separator in _SEPARATORS if separator in header]
+    if len(names) > 1 or not separators:
+        return
+    if separators == [" "] and not _has_columns_between_spaces(path):
+        return
+    raise InputError(
+        f"{path}: the header has {_SEPARATORS[separators[0]]} between the columns; write the table"
+        " with commas, and numbers with a decimal point"
+    )
+
+
+def _has_columns_between_spaces(path: Path) -> bool:
+    """Return False if the header is the name of one column, in several words."""
+    widths = []
+    for n_skipped in (0, 1):
+        with suppress(pd.errors.EmptyDataError):
+            row = pd.read_csv(path, sep=r"\s+", header=None, skiprows=n_skipped, nrows=1, dtype=str)
+            widths.append(row.shape[1])
+    return len(widths) == 2 and widths[0] == widths[1] > 1
+
+
+def _not_utf8(path: Path) -> str:
+    return f'{path}: not UTF-8; save it as "CSV UTF-8"'
+
+
+@contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """Raise an `InputError` if a CSV file cannot be read."""
+    try:
+        with quiet(what, InputError):
+            yield
+    except InputError as error:
+        if isinstance(error.__cause__, UnicodeError):
+            raise InputError(_not_utf8(path)) from None
+        raise
+
+
+def _warn_of_words(path: Path, texts: pd.DataFrame, table: pd.DataFrame) -> None:
+    """Warn of words that pandas reads as missing values; they are its own, and no one's values."""
+    words = texts.where(table[texts.columns].isna(), "")
+    named = [name for name in texts if (words[name] != "").any()]
+    if named:
+        kinds = {word for name in named for word in words[name].unique()} - {""}
+        text = (
+            f"{path}: {', '.join(sorted(kinds))} in column {listed(named)} is read as a missing"
+            " value; if it is a value, write another word"
+        )
+        warn(text, MisreadColumnWarning)
+
+
+def _are_plain_numbers(texts: pd.Series) -> bool:
+    """Return True if all texts are how numbers are written: 12 or 12.0, but not 012."""
+    return all(text in spellings(to_number(text)) for text in texts.dropna().unique())
+
+
+def code_columns(path: Path) -> set[str]:
+    """Return the columns of a schema file whose values may be codes; see `read_table`."""
+    content = read_json(path)
+    with quiet(f"{path}: a setting has the wrong form", SchemaError):
+        columns = content.get("columns") or {}
+        declared = {"hierarchy", "categories"}
+        return {
+            *(content.get("nominal") or ()),
+            *(content.get("identifiers") or ()),
+            *(content.get("ordinal") or ()),
+            *(name for name, settings in columns.items() if declared.intersection(settings)),
+            str(content.get("subject")),
+        }
+
+
+def code_columns_of_release(content: Mapping[str, Any]) -> set[str]:
+    """Return the columns whose values may be codes by a file of explanations in the right form."""
+    regions = [entry.get("region", {}) for entry in content["explanations"]]
+    parts = [part for region in regions for part in region.items()]
+    return {name for name, part in parts if part["kind"] == "set"}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -109,6 +211,12 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}: not valid JSON ({fault})")
     return content
+
+
+def read_rows(train: Path, schema: Path) -> tuple[pd.DataFrame, Schema]:
+    """Read training rows and their schema file, which says what columns of CSV are text."""
+    rows = read_table(train, code_columns(schema))
+    return rows, read_schema(schema, rows)
 
 
 def read_schema(path: Path, train: pd.DataFrame) -> Schema:

@@ -95,7 +95,11 @@ class PersonalColumnWarning(UserWarning):
 
 
 class MisreadColumnWarning(UserWarning):
-    """A column of text is probably numbers or days."""
+    """A column is probably read in another way than it is meant."""
+
+
+class CopiedRowsWarning(UserWarning):
+    """Most rows have exact copies, and nothing says which rows are the same person's."""
 
 
 class PrivacyLeakWarning(UserWarning):
@@ -108,6 +112,7 @@ _WARNINGS_OF_THE_FIT = (
     LookupGuaranteeWarning,
     PrivacyLeakWarning,
     MisreadColumnWarning,
+    CopiedRowsWarning,
 )
 
 
@@ -195,7 +200,7 @@ def close_names(names: Iterable[object], known: Iterable[object]) -> list[str]:
 
     Only names may be given, never values of rows: the result goes into messages.
     """
-    name_of_spelling = {name.casefold(): name for name in known if isinstance(name, str)}
+    name_of_spelling = {name.casefold(): str(name) for name in known if isinstance(name, str)}
     close: list[str] = []
     for name in names:
         matches = get_close_matches(str(name).casefold(), name_of_spelling, n=1)

@@ -30,10 +30,17 @@ from cfk_plugin.audit.targets import (
 )
 from cfk_plugin.data.codes import MISSING, Column
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, natural, part_contains, part_of, to_text
+from cfk_plugin.data.region import (
+    Interval,
+    Part,
+    natural,
+    part_contains,
+    part_of,
+    to_number,
+    to_text,
+)
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.tables import whole_number
-from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError, did_you_mean
 from cfk_plugin.metrics.intervals import clustered_share, difference
 

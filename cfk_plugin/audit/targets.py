@@ -20,10 +20,10 @@ from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Kind
 from cfk_plugin.data.policy import GuaranteeName, PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.promises import promise_of
-from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values, to_text
+from cfk_plugin.data.region import Interval, Part, part_contains, sorted_values, to_number, to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.tables import select
-from cfk_plugin.data.values import conform, to_number
+from cfk_plugin.data.values import conform
 from cfk_plugin.dp.domain import infer_domains
 from cfk_plugin.dp.prototypes import DPPrototypes, policy_of
 from cfk_plugin.errors import (

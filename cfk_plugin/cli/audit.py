@@ -124,13 +124,13 @@ def audit_linkage(
     Exit code 0 when the guarantee's promise holds, 1 when an attack leaves fewer people, 3 when
     that was not tested.
     """
-    from cfk_plugin._files import check_report, progress_bar, read_table
+    from cfk_plugin._files import check_report, code_columns, progress_bar, read_table
     from cfk_plugin.audit import ATTACKS, Setting, run_linkage_audit
     from cfk_plugin.release.anonymizer import KAnonymizer
 
     check_report(place.output)
     names, case = opt.names("--attacks", attacks, ATTACKS), given.read()
-    others = None if holdout is None else read_table(holdout)
+    others = None if holdout is None else read_table(holdout, code_columns(given.schema))
     anonymizer = KAnonymizer(policy=case.policy, method=given.method, random_state=seed)
     anonymizer.fit(case.population, model=case.model, desired=case.desired)
     setting = Setting(anonymizer, case.raw, case.factuals, others, seed=seed, limit=limit)
@@ -228,16 +228,21 @@ def audit_epsilon(
     Exit code 0 when the claim is not refuted (which proves nothing), 1 when it is, 3 when so few
     runs never could.
     """
-    from cfk_plugin._files import check_report, load_function, progress_bar, read_schema, read_table
+    from cfk_plugin._files import (
+        check_report,
+        code_columns,
+        load_function,
+        progress_bar,
+        read_rows,
+    )
     from cfk_plugin.audit import canary_audit, one_run_audit, runs_needed
     from cfk_plugin.dp.audited import measuring
 
     check_report(place.output)
-    rows = read_table(train)
-    roles = read_schema(schema, rows)
+    rows, roles = read_rows(train, schema)
     identifiers = list(roles.names("identifier"))
     _check_audited(method, fit, score)
-    people = _read_canary(canary, claimed, delta, one_run).drop(
+    people = _read_canary(canary, code_columns(schema), claimed, delta, one_run).drop(
         columns=identifiers, errors="ignore"
     )
     rows = rows.drop(columns=identifiers)
@@ -285,7 +290,9 @@ def _show_runs(n_runs: int, n_needed: int | None) -> None:
         say("so few runs cannot refute the claim, however much is given away", stderr=True)
 
 
-def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool) -> pd.DataFrame:
+def _read_canary(
+    path: Path | None, codes: set[str], claimed: float, delta: float, one_run: bool
+) -> pd.DataFrame:
     """Read the canary. The user chooses it: only they know which values are rare together."""
     import pandas as pd
 
@@ -300,7 +307,7 @@ def _read_canary(path: Path | None, claimed: float, delta: float, one_run: bool)
             " that are rare together there, inside the declared domains; never a row of the table"
         )
     if path.suffix.lower() != ".json":
-        return read_table(path)
+        return read_table(path, codes)
     # an error's text quotes the file
     with quiet(f"{path}: not a row, or a list of rows, as JSON ({{}})", InputError):
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -394,8 +401,7 @@ def audit_suite(
     owner_names = opt.names("--against", against, _AGAINST)
     rules = files.read_policy(policy, {"k": k, "objective": objective})
     make_explainer = _explainer_factory(explainer)
-    table = files.read_table(people)
-    roles = files.read_schema(schema, table)
+    table, roles = files.read_rows(people, schema)
     sample = Sample(table[list(roles.features)], _outcomes(table, roles, target, desired))
     if model is None:
         estimator = full_depth_forest(sample.X)

@@ -134,7 +134,8 @@ class RawInputs:
                 "a catalogue answers the person whom a counterfactual explains; give --factuals,"
                 " the instance behind each counterfactual, or --guarantee lookup"
             )
-        rows = files.read_table(self.train)
+        codes = files.code_columns(self.schema)
+        rows = files.read_table(self.train, codes)
         roles = files.read_schema(self.schema, rows)
         restricted = [each.name for each in roles.attributes if each.is_restricted]
         if restricted and self.factuals is None:
@@ -144,8 +145,8 @@ class RawInputs:
             )
         model = files.load_model(self.model, self.threshold)
         goal = files.wanted(self.desired, model, rows[list(roles.features)])
-        raw = files.read_table(self.counterfactuals)
-        factuals = None if self.factuals is None else files.read_table(self.factuals)
+        raw = files.read_table(self.counterfactuals, codes)
+        factuals = None if self.factuals is None else files.read_table(self.factuals, codes)
         if factuals is not None and len(factuals) != len(raw):
             raise InputError(
                 f"--factuals: {len(factuals)} rows for {len(raw)} counterfactuals; give one each"

@@ -121,15 +121,15 @@ def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
     from pandas.api import types
 
     from cfk_plugin.data.personal import personal_columns
-    from cfk_plugin.data.values import are_days
+    from cfk_plugin.data.values import holds_dates, is_numeric
 
     codes = {str(name): pd.factorize(rows[name])[0] for name in rows}
     alone = {name: _share_alone(own) for name, own in codes.items()}
     together = np.zeros(len(rows), dtype=np.int64)
     for name in sorted(codes, key=lambda name: (-alone[name], name)):
         column, values = rows[name], len(np.unique(codes[name]))
-        is_number = types.is_numeric_dtype(column) and not types.is_bool_dtype(column)
-        is_date = types.is_datetime64_any_dtype(column) or are_days(column)
+        is_number = is_numeric(column)
+        is_date = is_number and holds_dates(column)
         kind = "dates" if is_date else "numbers" if is_number else "categories"
         is_own = values == len(rows) > 1 and not types.is_float_dtype(column)
         if not is_own:
@@ -143,7 +143,7 @@ def _exposure(rows: pd.DataFrame) -> Iterator[tuple[str, ...]]:
             hint = "nobody can change it: immutable"
         elif values == 2:
             hint = "two values: the target?"
-        elif is_number and values <= _FEW and not types.is_float_dtype(column):
+        elif kind == "numbers" and values <= _FEW and not types.is_float_dtype(column):
             hint = "codes? then nominal"
         figures = (
             f"{values:,}",
@@ -276,8 +276,7 @@ def catalogue(
     files.check_output(output, endings=(".json",))
     files.check_output(html, "page", (".html",))
     rules = files.read_policy(policy, {"k": k, "guarantee": "catalogue"})
-    rows = files.read_table(train)
-    roles = files.read_schema(schema, rows)
+    rows, roles = files.read_rows(train, schema)
     explained = files.load_model(model, threshold)
     outcome = files.wanted(desired, explained, rows[list(roles.features)])
     population = Population.from_frame(rows, roles)
@@ -342,7 +341,11 @@ def verify(
     if queries is not None and model is None:
         raise InputError("--queries needs --model, which says whether answers are true for them")
     content = files.read_json(released)
-    rows = files.read_table(train)
+    if schema is not None:
+        codes = files.code_columns(schema)
+    else:
+        codes = set() if wrong_form(content, ()) else files.code_columns_of_release(content)
+    rows = files.read_table(train, codes)
     roles = None if schema is None else files.read_schema(schema, rows)
     if roles is None and not wrong_form(content, ()):
         roles = schema_in_file(content, rows)
@@ -356,7 +359,7 @@ def verify(
     if model is not None:
         asked = files.load_model(model, threshold)
         outcome = files.wanted(desired, asked, rows[list(roles.features)])
-    answered = None if queries is None else files.read_table(queries)
+    answered = None if queries is None else files.read_table(queries, codes)
     report = recount(content, population, model=asked, desired=outcome, queries=answered, k=k)
     if schema is None:
         report.unchecked.append("that each row is a person, and its columns (--schema)")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -23,18 +24,28 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.region import Interval, Part, Region, to_text
+from cfk_plugin.data.region import (
+    Interval,
+    Part,
+    Region,
+    natural,
+    spellings,
+    to_date,
+    to_number,
+    to_text,
+)
 from cfk_plugin.data.schema import ONE_VALUE, Schema, SchemaAttribute
 from cfk_plugin.data.values import (
     LARGEST,
     conform,
-    dates_of,
+    factorized,
     holds_dates,
-    is_of_another_type,
-    to_bound,
-    to_numbers,
+    precision_of,
+    read_numbers,
+    shortest,
     unreadable,
     why_inexact,
+    zone_of,
 )
 from cfk_plugin.errors import HostOnly, PopulationError
 
@@ -64,7 +75,6 @@ DAY = 86_400.0
 _SAME_NUMBER = 1e-9  # numbers that differ by this share of the column's span are one value
 _MOST_DECIMALS = 6
 _LEAST_TOLERANCE = 1e-300
-_BOOLEAN_SPELLINGS = {"True": ("true", "1", "1.0"), "False": ("false", "0", "0.0")}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,6 +96,9 @@ class Column(HostOnly):
     missing : object
         How the training table writes a missing value: None, NaN, ... Encoders of scikit-learn tell
         them apart in columns of objects.
+    cell : str
+        The type of all cells of a column of text or objects, such as "str", "date" or "Decimal";
+        empty if there are several.
     """
 
     attribute: SchemaAttribute
@@ -94,6 +107,7 @@ class Column(HostOnly):
     has_missing: bool
     dtype: Any
     missing: Any = None
+    cell: str = ""
 
     @classmethod
     def read(cls, series: pd.Series, attribute: SchemaAttribute) -> Column:
@@ -119,7 +133,7 @@ class Column(HostOnly):
         if has_missing and kind in ("nominal", "hierarchy"):
             values = np.array([*values.tolist(), None], dtype=object)
         values.setflags(write=False)  # protectors get the population
-        return cls(attribute, kind, values, has_missing, series.dtype, missing)
+        return cls(attribute, kind, values, has_missing, series.dtype, missing, _cell_type(series))
 
     def _counts(self) -> str:
         return f"{self.name!r}, {self.kind}, {len(self.values)} values"
@@ -184,15 +198,19 @@ class Column(HostOnly):
         if self.is_numeric:
             return self._encode_numbers(series)
         positions, distinct = factorized(series)
-        codes = [self._code_of_text.get(to_text(value), np.nan) for value in distinct]
+        codes = [self._code_of(value) for value in distinct]
         return np.array([*codes, self._code_of_missing])[positions]
 
+    def _code_of(self, value: Any) -> float:
+        """Return the code of a category in any spelling; NaN if it has none."""
+        texts = [text for text in spellings(value) if text in self._code_of_text]
+        return self._code_of_text[texts[0]] if texts else np.nan
+
     def _encode_numbers(self, series: pd.Series) -> Floats:
-        is_unreadable = is_of_another_type(series, are_dates=self.kind == "date")
-        if is_unreadable.any():
-            series = series.mask(is_unreadable, None)
-        numbers, is_invalid = to_numbers(series)
-        is_invalid |= is_unreadable
+        numbers, is_invalid = read_numbers(series, are_dates=self.kind == "date")
+        precision = precision_of(self.dtype)
+        if precision is not None:  # the model gets this precision
+            numbers = shortest(numbers, precision)
         is_missing = np.isnan(numbers) & ~is_invalid
         is_invalid |= np.abs(numbers) > LARGEST
         codes = np.where(is_invalid, np.nan, numbers + 0.0)
@@ -220,6 +238,8 @@ class Column(HostOnly):
         width = float(self.values[-1] - self.values[0])
         scale = max(width, abs(float(self.values[-1])) * 1e-3, _LEAST_TOLERANCE)
         is_same = np.abs(nearest - codes) <= _SAME_NUMBER * scale
+        # a number that went through float32
+        is_same |= (nearest.astype(np.float32) == codes) & (codes % 1 != 0)
         return np.where(is_same, nearest, codes)
 
     def values_inside(self, part: Part) -> Floats:
@@ -227,31 +247,32 @@ class Column(HostOnly):
 
         A missing number or level comes last.
         """
+        if self.is_numeric:
+            return self._numbers_inside(part)
+        if isinstance(part, Interval):
+            codes = [self._code_of(level) for level in part.levels or ()]
+            has_missing = part.missing and self.has_missing
+        else:
+            codes = [self._code_of(value) for value in part if value is not None]
+            has_missing = None in part and self.has_missing
+        inside = np.unique([code for code in codes if not np.isnan(code)])
+        return np.append(inside, self._code_of_missing) if has_missing else inside
+
+    def _numbers_inside(self, part: Part) -> Floats:
         if not isinstance(part, Interval):
-            texts = {None if value is None else to_text(value) for value in part}
-            is_inside = [
-                (None if value is None else to_text(value)) in texts
-                for value in self.values.tolist()
-            ]
-            return np.flatnonzero(is_inside).astype(np.float64)
-        places = self.places[:0]
-        if part.levels is not None:
-            levels = [to_text(value) for value in self.values.tolist()]
-            places = self.places[np.isin(levels, part.levels)]
-        elif part.low is not None:
-            low = to_bound(part.low, upwards=True)
-            high = to_bound(part.high, upwards=False)
-            places = self.places[(self.places >= low) & (self.places <= high)]
-        return np.append(places, MISSING) if part.missing and self.has_missing else places
+            return self.places[:0]
+        # without numbers inside, both ends are NaN
+        is_inside = (self.places >= to_number(part.low)) & (self.places <= to_number(part.high))
+        inside = self.places[is_inside]
+        return np.append(inside, MISSING) if part.missing and self.has_missing else inside
 
     def has_value(self, part: Part, code: float) -> bool:
         """Return whether a value is inside a part; it may be a number that no training row has."""
         if code in self.values_inside(part):
             return True
-        if not self.is_numeric or not isinstance(part, Interval) or part.low is None:
+        if not self.is_numeric or not isinstance(part, Interval) or code == MISSING:
             return False
-        low = to_bound(part.low, upwards=True)
-        return code != MISSING and low <= code <= to_bound(part.high, upwards=False)
+        return to_number(part.low) <= code <= to_number(part.high)
 
     def faults(self, series: pd.Series, codes: Floats) -> dict[FaultReason, Mask]:
         """Return which values cannot be answered, shape (n_rows,), by reason.
@@ -285,16 +306,10 @@ class Column(HostOnly):
     @cached_property
     def _code_of_text(self) -> dict[str, float]:
         """The code of each category by its text, and by other ways to spell it."""
-        code_of_text = {
-            to_text(value): float(code)
-            for code, value in enumerate(self.values.tolist())
-            if value is not None
-        }
-        is_boolean = types.is_bool_dtype(self.dtype)
-        for text, code in list(code_of_text.items()):
-            spellings = _BOOLEAN_SPELLINGS.get(text, ()) if is_boolean else _number_spellings(text)
-            for spelling in spellings:
-                code_of_text.setdefault(spelling, code)
+        code_of_text: dict[str, float] = {}
+        for code, value in enumerate(self.values.tolist()):
+            if value is not None:
+                code_of_text |= dict.fromkeys(spellings(value), float(code))
         return code_of_text
 
     def decode(self, codes: Floats) -> pd.Series:
@@ -308,13 +323,11 @@ class Column(HostOnly):
             return pd.Series(self._decode_plain_numbers(codes), copy=False)
         if self.is_numeric:
             distinct, position = np.unique(codes, return_inverse=True)
-            values = [self.value(code) for code in distinct.tolist()]
+            pool = self._conformed([self.value(code) for code in distinct.tolist()])
         else:
             is_missing = codes == MISSING
             position = np.where(is_missing, len(self.values), codes).astype(np.int64)
             pool = self._pool_with_missing if is_missing.any() else self._pool
-            return pd.Series(pool.array.take(position), dtype=pool.dtype, copy=False)
-        pool = self._conformed(values)
         return pd.Series(pool.array.take(position), dtype=pool.dtype, copy=False)
 
     def conform(self, series: pd.Series) -> pd.Series:
@@ -341,8 +354,19 @@ class Column(HostOnly):
         return self._conformed([*self.values.tolist(), None])
 
     def _conformed(self, values: list[Any]) -> pd.Series:
-        values = [self.missing if value is None else value for value in values]
-        return conform(pd.Series(values, dtype=object), self.dtype)
+        cells = [self.missing if value is None else self._cell(value) for value in values]
+        return conform(pd.Series(cells, dtype=object), self.dtype)
+
+    def _cell(self, value: Any) -> Any:
+        """Return a value in the type of the training table's cells."""
+        if self.cell == "str":
+            return value.isoformat(sep=" ") if self.has_times else to_text(value)
+        if self.cell in ("date", "datetime"):
+            moment = pd.Timestamp(value).to_pydatetime()
+            return moment.date() if self.cell == "date" else moment
+        if self.cell == "Decimal":
+            return Decimal(to_text(value))
+        return float(value) if self.cell == "float" else value
 
     def _decode_plain_numbers(self, codes: Floats) -> Any:
         is_missing = codes == MISSING
@@ -361,29 +385,16 @@ class Column(HostOnly):
         if code == MISSING:
             return None
         if self.kind == "date":
-            stamp = pd.Timestamp(dates_of(np.array([code]))[0])
-            zone = getattr(self.dtype, "tz", None)
-            return stamp if zone is None else stamp.tz_localize("UTC").tz_convert(zone)
+            return to_date(code, zone_of(self.dtype))
         if self.kind == "number":
             is_float = types.is_float_dtype(self.dtype)
             return int(code) if code.is_integer() and not is_float else code
         return self.values[int(code)]
 
 
-def factorized(series: pd.Series) -> tuple[Ints, Any]:
-    """Return the place of each value among the distinct ones, -1 for a missing one, and these.
-
-    A cell with a list, or anything else that is not one value, counts as a text.
-    """
-    try:
-        return pd.factorize(series)
-    except TypeError:
-        return pd.factorize(series.map(lambda cell: cell if types.is_scalar(cell) else repr(cell)))
-
-
 def _numbers(series: pd.Series, name: str) -> Floats:
     """Return the distinct numbers of a column, or the seconds of its dates, in order."""
-    numbers, is_invalid = to_numbers(series)
+    numbers, is_invalid = read_numbers(series, are_dates=holds_dates(series))
     if is_invalid.any():
         raise PopulationError(f"column {name!r} has infinite or non-numeric values")
     if reason := why_inexact(series):
@@ -394,6 +405,14 @@ def _numbers(series: pd.Series, name: str) -> Floats:
     return values
 
 
+def _cell_type(series: pd.Series) -> str:
+    """Return the name of the type that all cells of a column of text or objects have."""
+    if not (types.is_object_dtype(series.dtype) or types.is_string_dtype(series.dtype)):
+        return ""
+    names = {type(cell).__name__ for cell in series.dropna()}
+    return names.pop() if len(names) == 1 else ""
+
+
 def _categories(series: pd.Series, attribute: SchemaAttribute) -> NDArray[Any]:
     """Return the distinct values of a column of categories or levels, in the schema's order.
 
@@ -402,27 +421,27 @@ def _categories(series: pd.Series, attribute: SchemaAttribute) -> NDArray[Any]:
     name = attribute.name
     if cell_type := unreadable(series):
         raise PopulationError(f"column {name!r} has cells of type {cell_type}; {ONE_VALUE}")
-    present = pd.unique(series.dropna().astype(object))
-    by_text = {to_text(value): value for value in present}
-    if len(by_text) != len(present):
-        raise PopulationError(f"column {name!r} spells one category in two ways; use one dtype")
-    texts = attribute.declared_values or sorted(by_text)
-    n_undeclared = len(by_text.keys() - set(texts))
+    present = [natural(value) for value in pd.factorize(series)[1]]
+    possible = present
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        possible = [natural(value) for value in series.dtype.categories]
+    spelled = [(text, value) for value in possible for text in {*spellings(value)}]
+    value_of_text = dict(spelled)
+    if len(value_of_text) < len(spelled):
+        raise PopulationError(
+            f"column {name!r} spells one category in two ways, as 1 and 1.0 do; write it in one"
+        )
+    texts = attribute.declared_values or sorted(map(to_text, present))
+    values = np.empty(len(texts), dtype=object)
+    for position, text in enumerate(texts):
+        matches = [value_of_text[t] for t in spellings(text) if t in value_of_text]
+        values[position] = matches[0] if matches else text
+    n_undeclared = len({*present} - {*values.tolist()})
     if n_undeclared:
         raise PopulationError(
             f"column {name!r} has {n_undeclared} values that its levels or hierarchy do not list"
         )
-    values = np.empty(len(texts), dtype=object)
-    values[:] = [by_text.get(text, text) for text in texts]
     return values
-
-
-def _number_spellings(text: str) -> tuple[str, ...]:
-    """Return how else a category may be spelled that is a whole number: 3 as 3.0, 3.0 as 3."""
-    whole = text.removesuffix(".0")
-    if not whole.lstrip("-").isdigit():
-        return ()
-    return (whole,) if whole != text else (f"{text}.0",)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,28 +9,41 @@ decides, never a single row.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 
 import pandas as pd
 from pandas.api import types
 
 from cfk_plugin.data.values import is_numeric
-from cfk_plugin.errors import MisreadColumnWarning
+from cfk_plugin.errors import MisreadColumnWarning, warn
 
 _FEWEST_VALUES = 10  # distinct ones; fewer are as likely codes of categories
 _MOST_VALUES = 1_000  # distinct ones that are looked at
 _SHARE = 0.95  # of the distinct values
-_NUMBER = re.compile(r"[-+€$£¥\s]*\d[\d.,'\s]*(e[-+]?\d+)?[\s€$£¥%]*", re.IGNORECASE)
 _CODE = re.compile(r"0\d+")  # such as a postal code or a phone number
-_DAY = re.compile(r"\d{1,2}[/.-]\d{1,2}[/.-]\d{4}")
+_SIGN = r"[-+−(\s]*"
+_CURRENCY = (
+    "(?:AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|MXN|NOK|PLN|SEK|TRY|USD|ZAR"
+    "|[A-Z]{0,2}[$€£¥₹₽₩]|Fr\\.|Rs\\.?|kr|zł)?"
+)
+_DIGITS = r"(?:\d[\d.,'’\s]*|[.,]\d+)(?:e[-+]?\d+)?"
+_SCALE = r"\s*(?:[KMB]|[mb]n|%)?\s*"
+_NUMBER = re.compile(
+    rf"{_SIGN}{_CURRENCY}{_SIGN}{_DIGITS}{_SCALE}{_CURRENCY}[-−)\s]*", re.IGNORECASE
+)
+_MONTH = r"(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[^\W\d]*"
+_DAY = re.compile(
+    r"\s*(?:\d{1,2}([/.-])\d{1,2}\1\d{2,4}|\d{4}([/.-])\d{1,2}\2\d{1,2}"
+    rf"|\d{{1,2}}\W*{_MONTH}\W*\d{{2,4}}|{_MONTH}\W*\d{{1,2}}\W+\d{{2,4}})"
+    r"(?:[T\s]+\d{1,2}:\d{2}.*)?\s*",
+    re.IGNORECASE,
+)
 
 
 def warn_of_misreadings(frame: pd.DataFrame, names: Iterable[str]) -> None:
     """Warn of each of some columns that is probably misread."""
     for text in misreadings(frame, names):
-        # The user's call of Schema.from_frame is two frames up.
-        warnings.warn(MisreadColumnWarning(text), stacklevel=3)
+        warn(text, MisreadColumnWarning)
 
 
 def misreadings(frame: pd.DataFrame, names: Iterable[str]) -> Iterator[str]:

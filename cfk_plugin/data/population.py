@@ -8,6 +8,7 @@ import hmac
 import os
 import secrets
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,12 +25,14 @@ from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.tables import whole_number
 from cfk_plugin.data.values import as_pandas, load_pyarrow, unreadable
 from cfk_plugin.errors import (
+    CopiedRowsWarning,
     HostOnly,
     InputError,
     PopulationError,
     quiet,
     rename_hint,
     require,
+    warn,
 )
 
 
@@ -88,6 +91,8 @@ class RiskProfile:
 Number = TypeVar("Number", bound=np.generic)
 
 _SHOWN_K = 5, 10, 20
+_MOST_COPIES = 0.5  # share of the rows ...
+_FEW_ROWS = 50  # ... unless there are fewer, which may be equal by chance
 _NO_ROWS = "a population needs a table (pandas, polars or pyarrow) with at least one row"
 # where there is no key, fingerprints are comparable within this process
 _PROCESS_KEY = secrets.token_bytes(32)
@@ -172,6 +177,11 @@ class Population(HostOnly):
         PopulationError
             If columns are missing, or hold values that the schema does not allow.
 
+        Warns
+        -----
+        CopiedRowsWarning
+            If most rows have exact copies, more than by chance, and the schema names no subject.
+
         Notes
         -----
         If the schema declares the domain of every feature (``Schema.is_public``), a value that it
@@ -191,7 +201,12 @@ class Population(HostOnly):
         subjects = _subjects_of(frame, schema)
         if not schema.is_public:
             with doing("reading the table"):
-                return cls._counted(table, schema, subjects, key)
+                population = cls._counted(table, schema, subjects, key)
+            if subjects is None:
+                _warn_of_copies(
+                    frame[[a.name for a in schema.attributes if a.name in frame]], population
+                )
+            return population
         try:
             with quiet(
                 "the table holds values that cannot be counted ({})",
@@ -414,6 +429,30 @@ def _locked(array: NDArray[Number]) -> NDArray[Number]:
     """Return an array that protectors and other plugins cannot write to."""
     array.setflags(write=False)
     return array
+
+
+def _warn_of_copies(table: pd.DataFrame, population: Population) -> None:
+    """Warn if most rows have exact copies, although their values are too many for that by chance.
+
+    They are one person's rows, or those of an export that was appended, and k would count copies.
+    """
+    if len(table) < _FEW_ROWS:
+        return
+    share = 0.0
+    with suppress(TypeError):  # cells of identifiers may be lists
+        share = float(table.duplicated(keep=False).mean())
+    if share <= _MOST_COPIES:
+        return
+    n_equal_by_chance = float(len(table))
+    for codes in population.coded_rows.T:
+        shares = np.unique(codes, return_counts=True)[1] / len(table)
+        n_equal_by_chance *= float(np.sum(shares**2))
+    if n_equal_by_chance < 1:
+        text = (
+            "most rows of the table have exact copies, which count as people; name the person's key"
+            " in subject, or drop the copies with table.drop_duplicates()"
+        )
+        warn(text, CopiedRowsWarning)
 
 
 def check_population(value: object, name: str = "population") -> None:

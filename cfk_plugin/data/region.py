@@ -1,10 +1,14 @@
-"""Single values as they are shown, and regions, to which quasi-identifiers are generalised."""
+"""Single values, read in one way whatever their dtype and spelling, and regions, to which
+quasi-identifiers are generalised.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,17 +19,117 @@ from pandas.api import types
 
 from cfk_plugin.errors import InputError
 
+# Types of values that can be read and written. A closed list: an explainer or a request may hold
+# anything, and what is let in is put on record, written as text and sent as JSON without further
+# checks.
+NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQefd")}
+DATES = {date, datetime, pd.Timestamp, np.datetime64}
 
-def to_text(value: Any) -> str:
-    """Spell a category in one way whatever its dtype: 3, 3.0 and "3" are the same."""
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
+_WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(\.0)?")
+_TRUTHS = {
+    "True": ("True", "true", "TRUE", "1", "1.0", "yes"),
+    "False": ("False", "false", "FALSE", "0", "0.0", "no"),
+}
 
 
 def is_missing(value: object) -> bool:
     """Return True for a scalar that stands for a missing value."""
     return bool(types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
+
+
+def is_date(value: object) -> bool:
+    """Return True for a date, also as ISO text; nothing else is read as one."""
+    if isinstance(value, str):
+        return value.isascii() and _ISO.match(value) is not None
+    return type(value) in DATES
+
+
+def to_number(value: Any) -> float:
+    """Read a number, or a date as seconds since 1970 (UTC); NaN if it is missing or neither.
+
+    A number is the shortest decimal that its own precision reads back: 0.1 in float32, too, is 0.1.
+    """
+    if is_missing(value):
+        return math.nan
+    if is_date(value):
+        return _seconds(value)
+    if isinstance(value, np.floating):
+        value = str(value)
+    if not isinstance(value, (str, Decimal)) and type(value) not in NUMBERS:
+        return math.nan
+    if isinstance(value, str) and "_" in value:
+        return math.nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _in_float32(number: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return math.nan
+    moment = pd.Timestamp(value)
+    if moment.tz is not None:
+        moment = moment.tz_convert(None)
+    return float(moment.asm8.astype("M8[us]").astype(np.int64) / 1e6)
+
+
+def dates_of(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    """Return dates for numbers of seconds, to the microsecond."""
+    return np.asarray(np.round(seconds * 1e6).astype(np.int64).view("M8[us]"))
+
+
+def to_date(seconds: float, zone: Any = None) -> pd.Timestamp:
+    """Return the date for a number of seconds, in a time zone if there is one."""
+    moment = pd.Timestamp(dates_of(np.array([seconds]))[0])
+    return moment if zone is None else moment.tz_localize("UTC").tz_convert(zone)
+
+
+def to_text(value: Any) -> str:
+    """Spell a value in one way whatever its dtype; a number is never rounded.
+
+    3 and 3.0 are the same, 0.1 in every precision, and a day with or without midnight.
+    """
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (float, np.floating)):
+        return str(int(value)) if float(value).is_integer() else str(value)
+    if isinstance(value, Decimal) and value.is_finite():
+        return format(value.normalize(), "f")
+    if type(value) not in DATES or is_missing(value):
+        return str(value)
+    moment = pd.Timestamp(value)
+    is_day = moment.tz is None and moment == moment.normalize()
+    return moment.date().isoformat() if is_day else moment.isoformat(sep=" ")
+
+
+def spellings(value: Any) -> tuple[str, ...]:
+    """Return the texts that stand for a category, its usual one first.
+
+    "3" is also "3.0", "true" also "True", and a day may be written with midnight. If the value is
+    True itself, "1" and "yes" stand for it, too.
+    """
+    text = to_text(value)
+    if isinstance(value, (bool, np.bool_)):
+        return _TRUTHS[text]
+    whole = _WHOLE.fullmatch(text)
+    if whole is not None:
+        return text, f"{text}.0" if whole[2] is None else whole[1]
+    if text.title() in _TRUTHS:
+        return tuple(dict.fromkeys([text, *_TRUTHS[text.title()][:3]]))
+    if is_date(text):
+        seconds = _seconds(text)
+        return (text,) if math.isnan(seconds) else (text, to_text(to_date(seconds)))
+    return (text,)
 
 
 def natural(value: Any) -> Any:
@@ -34,6 +138,8 @@ def natural(value: Any) -> Any:
         return value
     if is_missing(value):
         return None
+    if isinstance(value, np.floating):
+        return to_number(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -46,6 +152,13 @@ def json_value(value: Any) -> Any:
         is_written_alike = Decimal(repr(float(plain))) == plain
         return float(plain) if is_written_alike else str(plain)
     return plain
+
+
+def spelled(value: Any) -> str:
+    """Return a value of a region as it is shown."""
+    if isinstance(value, float):  # the shortest decimal, also of a large number
+        return float.__repr__(value).removesuffix(".0")
+    return "missing" if value is None else to_text(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +185,16 @@ class Interval:
         if self.low is None:
             return False
         if self.levels is not None:
-            return to_text(value) in self.levels
-        try:
-            return bool(self.low <= _comparable(value) <= self.high)
-        except TypeError:  # a text is in no range of numbers
+            return part_contains(frozenset(self.levels), value)
+        if is_date(value) != is_date(self.low):
             return False
+        number = to_number(value)
+        low = to_number(self.low)
+        high = to_number(self.high)
+        if low <= number <= high:
+            return True
+        # An end that went through float32, as cells of such a table do, is this end.
+        return number % 1 != 0 and number in (_in_float32(low), _in_float32(high))
 
     @property
     def is_single(self) -> bool:
@@ -206,32 +324,28 @@ def part_of(value: Any) -> Part:
 
 
 def part_contains(part: Part, value: Any) -> bool:
-    """Return True if a value is inside one part of a region; a category may have any dtype."""
+    """Return True if a value, in any dtype and spelling, is inside one part of a region."""
     if isinstance(part, Interval):
         return value in part
     if is_missing(value):
         return None in part
-    return value in part or to_text(value) in {to_text(v) for v in part if v is not None}
+    texts = {text for member in part if member is not None for text in spellings(member)}
+    return not texts.isdisjoint(spellings(value))
 
 
-def _comparable(value: Any) -> Any:
-    """Return a value in a type that compares exactly with the ends of ranges."""
-    if isinstance(value, np.number):  # NumPy would round the ends to the type of the value
-        return value.item()
-    if isinstance(value, Decimal):  # ends are floats, and one that is written 0.1 stands for 0.1
-        return float(value)
-    return pd.Timestamp(value) if isinstance(value, date) else value
+def read_like(part: Part, value: Any) -> Any:
+    """Return a value in the type of a part of its column, so that both are shown alike.
 
-
-def spelled(value: Any) -> str:
-    """Return a value of a region as it is shown; a number is never rounded."""
-    if value is None:
-        return "missing"
-    if isinstance(value, pd.Timestamp):
-        is_day = value.tz is None and value == value.normalize()
-        return value.date().isoformat() if is_day else value.isoformat(sep=" ")
-    if isinstance(value, float):
-        # The shortest text that reads back as this very number: a rounded end would leave people
-        # outside.
-        return float.__repr__(value).removesuffix(".0")
-    return str(value)
+    A value of another kind stays as it is.
+    """
+    if isinstance(part, Interval):
+        if part.low is None or part.levels is not None or is_date(value) != is_date(part.low):
+            return value
+        number = to_number(value)
+        if math.isnan(number):
+            return value
+        return to_date(number, getattr(part.low, "tz", None)) if is_date(value) else number
+    if any(isinstance(member, bool) for member in part):
+        truths = [truth for truth in (True, False) if part_contains(frozenset({truth}), value)]
+        return truths[0] if truths else value
+    return value

@@ -21,12 +21,10 @@ from pandas.api import types
 from cfk_plugin.data.display import card, table
 from cfk_plugin.data.misreadings import warn_of_misreadings
 from cfk_plugin.data.personal import personal_columns
-from cfk_plugin.data.region import is_missing, to_text
+from cfk_plugin.data.region import is_missing, natural, spellings, to_number, to_text
 from cfk_plugin.data.values import (
-    are_days,
     as_pandas,
     is_numeric,
-    to_number,
     unreadable,
     why_inexact,
 )
@@ -157,34 +155,42 @@ ONE_VALUE = (
 )
 
 
-def _check_known(frame: pd.DataFrame, names: Iterable[str], label: str) -> None:
+def _names(frame: pd.DataFrame, names: Any, label: str) -> tuple[str, ...]:
+    """Return columns of the table from any iterable of their names; raise if one is unknown."""
     if isinstance(names, str):
         raise SchemaError(
             f"{label} columns must be a list of names, not one string; write [{names!r}]"
         )
     if not isinstance(names, Iterable):
         raise SchemaError(f"{label} columns must be a list of names, got {type(names).__name__}")
-    unknown = [str(name) for name in names if name not in frame.columns]
+    listed_names = tuple(names)
+    is_known = [isinstance(name, str) and name in frame.columns for name in listed_names]
+    unknown = [str(name) for name, known in zip(listed_names, is_known, strict=True) if not known]
     if unknown:
         raise SchemaError(
             f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}"
             f"{did_you_mean(unknown, frame.columns)}"
         )
+    return listed_names
 
 
-def _check_mapping(frame: pd.DataFrame, by_name: Any, label: str, form: str) -> None:
-    """Raise if the argument is not a mapping whose keys are columns of the table."""
-    if not isinstance(by_name, Mapping):
-        raise SchemaError(
-            f"{label} must be a mapping, column to {form}; got {type(by_name).__name__}"
-        )
-    _check_known(frame, by_name, label)
+def _mapping(settings: Any, label: str, form: str) -> dict[Any, Any]:
+    """Return a mapping or a Series as a dictionary, which is empty for None."""
+    if settings is None:
+        return {}
+    if not isinstance(settings, (Mapping, pd.Series)):
+        raise SchemaError(f"{label} must be a mapping, {form}; got {type(settings).__name__}")
+    return dict(settings.items())
 
 
-def _check_columns(
-    frame: pd.DataFrame, columns: Mapping[str, Attribute], roles: Mapping[str, Role]
-) -> None:
-    _check_mapping(frame, columns, "columns", "its Attribute")
+def _by_name(frame: pd.DataFrame, settings: Any, label: str, form: str) -> dict[str, Any]:
+    """Return the settings of columns of the table; raise if a column is unknown."""
+    setting_of_name = _mapping(settings, label, f"column to {form}")
+    _names(frame, setting_of_name, label)
+    return setting_of_name
+
+
+def _check_columns(columns: Mapping[str, Attribute], roles: Mapping[str, Role]) -> None:
     for name, declared in columns.items():
         if roles[name] in ("identifier", "subject"):
             raise SchemaError(
@@ -222,11 +228,10 @@ def _check_table(frame: object) -> None:
         )
 
 
-def _roles_of(frame: pd.DataFrame, names_of_role: Mapping[Role, Sequence[str]]) -> dict[str, Role]:
+def _roles_of(frame: pd.DataFrame, names_of_role: Mapping[Role, Iterable[str]]) -> dict[str, Role]:
     roles: dict[str, Role] = {}
     for role, names in names_of_role.items():
-        _check_known(frame, names, role)
-        for name in names:
+        for name in _names(frame, names, role):
             if name in roles:
                 raise SchemaError(f"column {name!r} is {roles[name]} and {role}; give it one role")
             roles[name] = role
@@ -251,8 +256,9 @@ class Attribute:
     categories : sequence or pandas.CategoricalDtype, optional
         All values that a nominal column may have; for differential privacy.
     whole : bool
-        Whether a numeric column has whole numbers only, for differential privacy. It takes others
-        for fractional, as one person's value can change the dtype for everyone.
+        Whether a numeric column has whole numbers only, or a column of dates days without times,
+        for differential privacy. It takes other numbers for fractional, as one person's value can
+        change the dtype for everyone.
     phrases : str or mapping of value to words, optional
         Words for the values, which stand alone: a text with ``{}`` for the value, ``"{} open
         {loan|loans}"``, or ``{"A14": "no current account"}``.
@@ -386,7 +392,7 @@ class SchemaAttribute:
             "only features can be immutable or monotone": (
                 self.change == "any" or self.role in _FEATURES
             ),
-            "monotone attributes are numeric or ordinal": (
+            "monotone attributes are numeric or ordinal; list the levels of others in ordinal": (
                 self.change in ("any", "never") or self.kind in ("numeric", "ordinal")
             ),
             "never_advise is of features only": not self.never_advised or self.role in _FEATURES,
@@ -448,11 +454,15 @@ def _attribute_of(
     name = str(column.name)
     may_read_rows = nullable is None
     if may_read_rows and role != "identifier":
+        _check_dtype(column)
         wrong_type = unreadable(column)
         if wrong_type:
             raise SchemaError(f"column {name!r} holds cells of type {wrong_type}; {ONE_VALUE}")
     if role in ("identifier", "subject"):
         return SchemaAttribute(name=name, role=role, change=change, never_advised=never_advised)
+    is_declared = is_nominal or declared.categories is not None or declared.hierarchy is not None
+    if levels is None and may_read_rows and not is_declared and _is_ordered(column):
+        levels = column.dtype
     kind = _kind_of(column, declared, levels, is_nominal=is_nominal, may_read_rows=may_read_rows)
     if declared.whole and kind != "numeric":
         raise SchemaError(
@@ -483,8 +493,7 @@ def _attribute_of(
         change=change,
         never_advised=never_advised,
     )
-    _check_never_advised(attribute, column, may_read_rows=may_read_rows)
-    return attribute
+    return _with_never_advised(attribute, column, may_read_rows=may_read_rows)
 
 
 def _kind_of(
@@ -499,17 +508,47 @@ def _kind_of(
         has_numbers = declared.whole or declared.bounds is not None or declared.bins is not None
         if is_numeric(column):
             return "numeric"
-        if may_read_rows and are_days(column):
-            return "numeric"
         if has_numbers and not may_read_rows:
             return "numeric"
-    is_odd = column.dtype.kind in "mc"  # durations and complex numbers
-    if is_odd and (may_read_rows or not is_nominal):
-        raise SchemaError(
-            f"column {str(column.name)!r} has dtype {column.dtype}; convert it to numbers, dates or"
-            " text"
-        )
     return "nominal"
+
+
+def _is_ordered(column: pd.Series) -> bool:
+    """Return True for categories of pandas that have an order."""
+    return isinstance(column.dtype, pd.CategoricalDtype) and bool(column.dtype.ordered)
+
+
+_CONVERTED_BY: Mapping[str, str] = {
+    "Sparse": "column.sparse.to_dense()",
+    "timedelta": "column.dt.total_seconds()",
+    "duration": "column.dt.total_seconds()",
+    "period": "column.dt.to_timestamp()",
+    "interval": "column.astype(str)",
+    "decimal": "column.astype('float64')",
+    "dictionary": "column.astype('category')",
+    "complex": "column.map(abs)",
+}
+"""How a dtype that the model could not get back is converted, by the beginning of its name."""
+
+_CATEGORIES_CONVERTED_BY: Mapping[str, str] = {
+    "interval": "column.cat.rename_categories(str)",
+    "datetime64": "column.astype(column.cat.categories.dtype)",
+}
+
+
+def _check_dtype(column: pd.Series) -> None:
+    """Raise if a column has a dtype that cannot be read, or not be written into a file by name."""
+    dtype: Any = column.dtype
+    remedies = _CONVERTED_BY
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+        remedies = _CATEGORIES_CONVERTED_BY
+    for beginning, remedy in remedies.items():
+        if str(dtype).startswith(beginning):
+            raise SchemaError(
+                f"column {str(column.name)!r} has dtype {dtype}, which cannot be read; convert it"
+                f" with {remedy}"
+            )
 
 
 def _type_of(kind: Kind, declared: Attribute, levels: Any) -> str | None:
@@ -521,17 +560,19 @@ def _type_of(kind: Kind, declared: Attribute, levels: Any) -> str | None:
     return type_of_values(values)
 
 
-def _check_never_advised(
+def _with_never_advised(
     attribute: SchemaAttribute, column: pd.Series, *, may_read_rows: bool
-) -> None:
-    """Refuse values that the attribute does not have, and a list of all that it has.
+) -> SchemaAttribute:
+    """Return an attribute whose values that are never advised are spelled as in the table.
+
+    Values that the attribute does not have are refused, and a list of all that it has.
 
     Where none are declared, `column` has the values. If its rows may not be read, values that are
     not declared are not checked. Messages name values of `never_advised` and declared ones, and no
     value of a row.
     """
     if not attribute.never_advised or attribute.kind == "numeric":
-        return
+        return attribute
     declared = attribute.declared_values
     if attribute.categories is not None:
         declared = tuple(map(to_text, attribute.categories))
@@ -539,9 +580,11 @@ def _check_never_advised(
     if possible_values is None and may_read_rows:
         possible_values = tuple(map(to_text, column.dropna().unique()))
     if possible_values is None:
-        return
-    named = [value for value in attribute.never_advised if value is not None]
-    unknown = [value for value in named if value not in possible_values]
+        return attribute
+    value_of_text = {text: value for value in possible_values for text in spellings(value)}
+    texts = [None if t is None else value_of_text.get(t, t) for t in attribute.never_advised]
+    named = [text for text in texts if text is not None]
+    unknown = [text for text in named if text not in possible_values]
     place = f"column {attribute.name!r}: never_advise"
     if unknown and declared is not None:
         raise SchemaError(
@@ -558,13 +601,10 @@ def _check_never_advised(
             f"{place} names every value, so nobody could be told to change it; write"
             f' immutable=["{attribute.name}"] instead'
         )
+    return replace(attribute, never_advised=tuple(texts))
 
 
-def _changes_of(
-    frame: pd.DataFrame, immutable: Sequence[str], monotone: Mapping[str, Any]
-) -> dict[str, Change]:
-    _check_known(frame, immutable, "immutable")
-    _check_mapping(frame, monotone, "monotone", '"increase" or "decrease"')
+def _changes_of(immutable: Sequence[str], monotone: Mapping[str, Any]) -> dict[str, Change]:
     names_in_both = [name for name in immutable if name in monotone]
     if names_in_both:
         raise SchemaError(
@@ -582,11 +622,9 @@ def _changes_of(
 
 
 def _never_advised_of(
-    frame: pd.DataFrame, never_advise: Mapping[str, Sequence[Any]], immutable: Sequence[str]
+    never_advise: Mapping[str, Iterable[Any]], immutable: Sequence[str]
 ) -> dict[str, tuple[str | None, ...]]:
     """Return the values that are never advised, by column, as `SchemaAttribute` has them."""
-    form = 'a list of values, such as {"savings": ["unknown"]}'
-    _check_mapping(frame, never_advise, "never_advise", form)
     names_in_both = [name for name in immutable if name in never_advise]
     if names_in_both:
         raise SchemaError(
@@ -606,12 +644,12 @@ def _listed(name: str, values: Any, setting: str) -> tuple[Any, ...] | None:
     if values is None:
         return None
     if isinstance(values, pd.CategoricalDtype):
-        return tuple(values.categories.tolist())
+        values = values.categories
     if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
         raise SchemaError(
             f"column {name!r}: {setting} must be a list of values, got {type(values).__name__}"
         )
-    return tuple(values)
+    return tuple(map(natural, values))
 
 
 def _levels(name: str, values: Any) -> tuple[str, ...] | None:
@@ -648,15 +686,17 @@ def _type_of_numbers(ends: Sequence[Any] | None, is_whole: bool) -> str | None:
     # what is no date either is refused with the bins themselves
     with suppress(ValueError, TypeError):
         zone = pd.Timestamp(ends[0]).tz
-        return "datetime64[us]" if zone is None else f"datetime64[us, {zone}]"
+        unit = "D" if is_whole else "us"
+        return f"datetime64[{unit}]" if zone is None else f"datetime64[us, {zone}]"
     return None
 
 
-def type_of_values(values: Sequence[Any] | pd.CategoricalDtype | None) -> str | None:
+def type_of_values(values: Iterable[Any] | pd.CategoricalDtype | None) -> str | None:
     """Return the dtype of these categories or levels; None where they are texts or mixed."""
     if isinstance(values, pd.CategoricalDtype):
         return "category"
-    kind_of_values = types.infer_dtype(list(values or ()), skipna=False)
+    listed_values = [] if values is None else [*values]
+    kind_of_values = types.infer_dtype(listed_values, skipna=False)
     return {
         "boolean": "bool",
         "integer": "int64",
@@ -740,17 +780,17 @@ class Schema:
         cls,
         frame: pd.DataFrame,
         *,
-        quasi_identifiers: Sequence[str] = (),
-        sensitive: Sequence[str] = (),
-        identifiers: Sequence[str] = (),
+        quasi_identifiers: Iterable[str] = (),
+        sensitive: Iterable[str] = (),
+        identifiers: Iterable[str] = (),
         subject: str | None = None,
         target: str | None = None,
-        ordinal: Mapping[str, Sequence[Any]] | None = None,
-        nominal: Sequence[str] = (),
-        nullable: Sequence[str] | None = None,
-        immutable: Sequence[str] = (),
+        ordinal: Mapping[str, Iterable[Any]] | None = None,
+        nominal: Iterable[str] = (),
+        nullable: Iterable[str] | None = None,
+        immutable: Iterable[str] = (),
         monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
-        never_advise: Mapping[str, Sequence[Any]] | None = None,
+        never_advise: Mapping[str, Iterable[Any]] | None = None,
         titles: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
         outcomes: Mapping[Any, str] | None = None,
@@ -830,8 +870,8 @@ class Schema:
         """
         frame = as_pandas(frame)
         _check_table(frame)
-        subjects = [subject] if subject else []
-        targets = [target] if target else []
+        subjects = [] if subject is None else [subject]
+        targets = [] if target is None else [target]
         roles = _roles_of(
             frame,
             {
@@ -842,22 +882,24 @@ class Schema:
                 "target": targets,
             },
         )
-        ordinal = ordinal or {}
-        columns = columns or {}
-        changes = _changes_of(frame, immutable, monotone or {})
-        never_advised = _never_advised_of(frame, never_advise or {}, immutable)
-        _check_mapping(frame, ordinal, "ordinal", "its levels in order")
-        _check_columns(frame, columns, roles)
-        _check_known(frame, nominal, "nominal")
-        _check_known(frame, nullable or (), "nullable")
+        immutable = _names(frame, immutable, "immutable")
+        nominal = _names(frame, nominal, "nominal")
+        nullable = None if nullable is None else _names(frame, nullable, "nullable")
+        ordinal = _by_name(frame, ordinal, "ordinal", "its levels in order")
+        columns = _by_name(frame, columns, "columns", "its Attribute")
+        monotone = _by_name(frame, monotone, "monotone", '"increase" or "decrease"')
+        form = 'a list of values, such as {"savings": ["unknown"]}'
+        never_advise = _by_name(frame, never_advise, "never_advise", form)
+        _check_columns(columns, roles)
+        changes = _changes_of(immutable, monotone)
+        never_advised = _never_advised_of(never_advise, immutable)
         wording = Wording(
             language=Language.of(language),
-            titles=titles or {},
-            units=units or {},
-            outcomes=outcomes or {},
+            titles=_by_name(frame, titles, "titles", "its words"),
+            units=_by_name(frame, units, "units", "its unit"),
+            outcomes=_mapping(outcomes, "outcomes", "label to a text"),
             phrases={n: a.phrases for n, a in columns.items() if a.phrases is not None},
         )
-        _check_known(frame, sorted(wording.columns()), "titles and units")
         attributes = [
             _attribute_of(
                 frame[name],

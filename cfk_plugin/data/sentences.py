@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from cfk_plugin.data.outcome import Outcome
-from cfk_plugin.data.region import Interval, Part, is_missing, part_contains, part_of, to_text
-from cfk_plugin.data.values import to_number
+from cfk_plugin.data.region import (
+    Interval,
+    Part,
+    is_missing,
+    part_contains,
+    part_of,
+    read_like,
+    to_number,
+    to_text,
+)
 from cfk_plugin.data.wording import MOST_NAMED, Wording, has_values, is_number
 
 if TYPE_CHECKING:
@@ -184,7 +192,7 @@ def changes_of(
     answer = answer.at_point()
     changes = []
     for column, part in answer.parts.items():
-        own_value = person[column]
+        own_value = read_like(part, person[column])
         if part_contains(part, own_value):
             continue
         new_words = answer.described(column, wording)
@@ -288,10 +296,7 @@ def _size(part: Part, own_value: Any) -> float:
         return 1.0
     low = to_number(part.low)
     high = to_number(part.high)
-    try:
-        own_number = to_number(own_value)
-    except (TypeError, ValueError):
-        return 1.0
+    own_number = to_number(own_value)
     if math.isnan(own_number):  # a text that is no number
         return 1.0
     nearest_end = low if own_number < low else high

@@ -4,11 +4,7 @@ value.
 
 from __future__ import annotations
 
-import re
-from contextlib import suppress
-from datetime import date, datetime
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,18 +12,17 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.region import spelled, to_text
+from cfk_plugin.data.region import (
+    DATES,
+    NUMBERS,
+    dates_of,
+    is_date,
+    to_date,
+    to_number,
+    to_text,
+)
 from cfk_plugin.errors import load_extra
 
-_ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
-_DATES = {"datetime", "datetime64", "date"}
-_NUMERIC = {"integer", "floating", "mixed-integer-float", "decimal", *_DATES}
-
-# Types of values that can be read and written. A closed list: an explainer or a request may hold
-# anything, and what is let in is put on record, written as text and sent as JSON without further
-# checks.
-NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQefd")}
-DATES = {date, datetime, pd.Timestamp, np.datetime64}
 MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 PLAIN = {*NUMBERS, *DATES, *MISSING, str, np.str_, Decimal}
 
@@ -64,7 +59,7 @@ def as_pandas(table: Any) -> Any:
 
 
 def is_numeric(column: pd.Series) -> bool:
-    """Say whether a column holds numbers or dates; booleans count as categories."""
+    """Return True for a column of numbers or dates, also of days as ISO text; not for booleans."""
     dtype: Any = column.dtype
     if (
         types.is_bool_dtype(dtype)
@@ -72,9 +67,25 @@ def is_numeric(column: pd.Series) -> bool:
         or types.is_complex_dtype(dtype)
     ):
         return False
-    if types.is_object_dtype(dtype):
-        return types.infer_dtype(column, skipna=True) in _NUMERIC
-    return types.is_numeric_dtype(dtype) or types.is_datetime64_any_dtype(dtype)
+    if types.is_numeric_dtype(dtype) or types.is_datetime64_any_dtype(dtype):
+        return True
+    present = column.dropna()
+    kinds = {*map(type, present)}
+    if kinds <= {str, np.str_}:
+        return bool(kinds) and all(map(_is_day, present.unique()))
+    is_number = kinds <= {*NUMBERS, Decimal} - {bool, np.bool_}
+    return bool(kinds) and (is_number or kinds <= DATES)
+
+
+def _is_day(text: str) -> bool:
+    return len(text) == len("2020-01-31") and is_date(text) and not np.isnan(to_number(text))
+
+
+def holds_dates(column: pd.Series) -> bool:
+    """Return True if the first value of a numeric column is a date: its dtype, or its ISO text."""
+    if types.is_numeric_dtype(column.dtype):
+        return False
+    return types.is_datetime64_any_dtype(column.dtype) or any(map(is_date, column.dropna()[:1]))
 
 
 def unreadable(column: pd.Series, besides: type | tuple[()] = ()) -> str:
@@ -90,106 +101,98 @@ def unreadable(column: pd.Series, besides: type | tuple[()] = ()) -> str:
     )
 
 
-def is_of_another_type(column: pd.Series, *, are_dates: bool) -> NDArray[np.bool_]:
-    """Return which cells of a column of numbers, or of dates, are neither one nor missing.
+def factorized(column: pd.Series) -> tuple[NDArray[np.int64], Any]:
+    """Return the place of each value among the distinct ones, -1 for a missing one, and these.
 
-    Numbers and dates may be written as text. The result has the shape (n_rows,).
+    A cell with a list, or anything else that is not one value, counts as a text.
     """
-    kind = getattr(column.dtype, "kind", "O")
-    if isinstance(column.dtype, np.dtype) and kind in "biuf":
-        return column.notna().to_numpy() & are_dates
-    if types.is_datetime64_any_dtype(column.dtype):
-        return column.notna().to_numpy() & (not are_dates)
-    has_type = _is_date_or_missing if are_dates else _is_number_or_missing
-    return np.array([not has_type(cell) for cell in column], dtype=bool)
-
-
-def _is_date_or_missing(cell: Any) -> bool:
-    if isinstance(cell, str):
-        return cell.isascii() and _ISO.match(cell) is not None
-    return type(cell) in DATES or type(cell) in MISSING or _is_nan(cell)
-
-
-def _is_number_or_missing(cell: Any) -> bool:
-    if isinstance(cell, str):
-        try:
-            return "_" not in cell and abs(float(cell)) <= LARGEST
-        except ValueError:
-            return False
-    if type(cell) in MISSING or _is_nan(cell):
-        return True
-    return type(cell) in {*NUMBERS, Decimal} and abs(cell) <= LARGEST
-
-
-def _is_nan(cell: Any) -> bool:
-    return isinstance(cell, (float, Decimal)) and cell != cell  # noqa: PLR0124 - only NaN differs
-
-
-def holds_dates(column: pd.Series) -> bool:
-    if types.is_datetime64_any_dtype(column.dtype):
-        return True
-    if column.dtype != object and not types.is_string_dtype(column.dtype):
-        return False
-    inferred_type = types.infer_dtype(column, skipna=True)
-    if inferred_type == "string":
-        return bool(column.dropna().astype(str).str.match(_ISO).all())
-    return inferred_type in _DATES
-
-
-def are_days(column: pd.Series) -> bool:
-    """Say whether a column of text holds ISO days and nothing else, which can be written again as
-    they were.
-    """
-    if column.dtype == object or not types.is_string_dtype(column.dtype) or column.isna().all():
-        return False
-    present = column.dropna()
-    is_day = bool(present.head(1).str.fullmatch(_ISO).all()) and bool(
-        present.str.fullmatch(_ISO).all()
-    )
-    return is_day and bool(
-        pd.to_datetime(present, errors="coerce", format="%Y-%m-%d").notna().all()
-    )
-
-
-def to_number(value: Any) -> float:
-    """Read one number, or one date (also as ISO text) as seconds."""
-    if isinstance(value, (int, float, np.number)):
-        return float(value)
-    if isinstance(value, pd.Timestamp):  # thousands of ends of ranges, each a column else
-        if value.tz is not None:
-            value = value.tz_convert(None)
-        return float(value.asm8.astype("M8[us]").astype(np.int64) / 1e6)
-    return float(to_numbers(pd.Series([value]))[0][0])
-
-
-def dates_of(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
-    """Return dates for numbers of seconds, to the microsecond."""
-    return np.asarray(np.round(seconds * 1e6).astype(np.int64).view("M8[us]"))
+    try:
+        return pd.factorize(column)
+    except TypeError:
+        return pd.factorize(column.map(lambda cell: cell if types.is_scalar(cell) else repr(cell)))
 
 
 def to_numbers(column: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Read a column as float64 (dates as seconds); also say which entries are no finite number."""
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
-        numbers = column.to_numpy(dtype=np.float64)
+    """Read a column of any dtype, which has numbers or dates; see `read_numbers`."""
+    return read_numbers(column, are_dates=holds_dates(column))
+
+
+def read_numbers(
+    column: pd.Series, *, are_dates: bool
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Read a column of any dtype as float64: numbers, or dates as seconds.
+
+    Returns
+    -------
+    numbers : shape (n_rows,); NaN for a missing value
+    is_invalid : shape (n_rows,)
+        Which cells are neither missing nor a finite number, or a date if there are dates.
+    """
+    dtype = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype) or not _is_array_of_numbers(dtype):
+        place, distinct = factorized(column)
+        number_of_place = [
+            to_number(cell) if is_date(cell) == are_dates else np.nan for cell in distinct
+        ]
+        numbers = np.array([*number_of_place, np.nan])[place]
+        return numbers, (place >= 0) & ~np.isfinite(numbers)
+    has_dates = types.is_datetime64_any_dtype(dtype)
+    numbers = _seconds(column) if has_dates else _floats(column)
+    if has_dates == are_dates:
         return numbers, np.isinf(numbers)
-    missing = column.isna().to_numpy()
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = column.astype(object)
-    if column.dtype == object or types.is_string_dtype(column.dtype):
-        if holds_dates(column):
-            column = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
-        else:
-            column = pd.to_numeric(column, errors="coerce")
-    if types.is_datetime64_any_dtype(column.dtype):
-        seconds = _in_utc(column).to_numpy(dtype="datetime64[us]").astype(np.int64) / 1e6
-        numbers = np.where(column.isna(), np.nan, seconds)
-    else:
-        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return numbers, ~np.isfinite(numbers) & ~missing
+    return numbers, ~np.isnan(numbers)
 
 
-def _in_utc(stamps: pd.Series) -> pd.Series:
-    return stamps.dt.tz_convert(None) if getattr(stamps.dtype, "tz", None) else stamps
+def _is_array_of_numbers(dtype: Any) -> bool:
+    is_number = types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)
+    return is_number or types.is_datetime64_any_dtype(dtype)
+
+
+def precision_of(dtype: Any) -> np.dtype[Any] | None:
+    """Return the dtype of floats that are smaller than float64; None for everything else."""
+    dtype = getattr(dtype, "numpy_dtype", getattr(dtype, "subtype", dtype))
+    is_small = dtype.kind == "f" and dtype.itemsize < np.dtype(float).itemsize
+    return dtype if is_small else None
+
+
+def shortest(numbers: NDArray[Any], precision: np.dtype[Any]) -> NDArray[np.float64]:
+    """Return the shortest decimals that are numbers of a smaller precision, shape (n_rows,)."""
+    with np.errstate(over="ignore"):
+        distinct, place = np.unique(numbers.astype(precision), return_inverse=True)
+    return np.array([float(str(number)) for number in distinct], dtype=np.float64)[place]
+
+
+def _floats(column: pd.Series) -> NDArray[np.float64]:
+    precision = precision_of(column.dtype)
+    numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return numbers if precision is None else shortest(numbers, precision)
+
+
+def cells_of(column: pd.Series) -> list[Any]:
+    """Return the cells of a column; numbers of a smaller precision as their shortest decimals."""
+    return column.tolist() if precision_of(column.dtype) is None else _floats(column).tolist()
+
+
+def zone_of(dtype: Any) -> Any:
+    """Return the time zone of dates; None if they have none."""
+    return getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
+
+
+def _seconds(column: pd.Series) -> NDArray[np.float64]:
+    """Return dates as seconds since 1970, UTC; NaN for a missing one."""
+    stamps = _in_utc(column)
+    seconds = stamps.to_numpy(dtype="datetime64[us]").astype(np.int64) / 1e6
+    return np.where(stamps.isna(), np.nan, seconds)
+
+
+def _in_utc(column: pd.Series) -> pd.Series:
+    """Return dates of any dtype and time zone as those of NumPy, in UTC."""
+    if isinstance(column.dtype, np.dtype):
+        return column
+    dtype: Any = column.dtype
+    unit, _ = np.datetime_data(getattr(dtype, "numpy_dtype", None) or dtype.base)
+    stamps: Any = column.astype(pd.DatetimeTZDtype(unit, "UTC"))  # type: ignore[call-overload]
+    return stamps.dt.tz_convert(None)  # type: ignore[no-any-return]
 
 
 def conform(column: pd.Series, dtype: Any) -> pd.Series:
@@ -215,15 +218,9 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
             allowed = 0 if isinstance(dtype, np.dtype) else column.isna().sum()
             return truth.astype(dtype) if truth.isna().sum() == allowed else column
         if types.is_string_dtype(dtype) and not types.is_object_dtype(dtype):
-            is_date = types.is_datetime64_any_dtype(column.infer_objects().dtype)
-            spell = spelled if is_date else to_text
-            return column.map(spell, na_action="ignore").astype(dtype)
-        if types.is_datetime64_any_dtype(dtype) and (
-            column.dtype == object or types.is_string_dtype(column.dtype)
-        ):
-            # as `to_numbers` reads them
-            stamps = pd.to_datetime(column, format="ISO8601", utc=True)
-            return stamps.dt.tz_convert(getattr(dtype, "tz", None)).astype(dtype)
+            return column.map(to_text, na_action="ignore").astype(dtype)
+        if types.is_datetime64_any_dtype(dtype):
+            return _conform_dates(column, dtype)
         return column.astype(dtype)
     except (ValueError, TypeError, OverflowError):
         return column
@@ -243,10 +240,23 @@ def _conform_integers(column: pd.Series, dtype: Any) -> pd.Series:
     return numbers.astype(dtype) if survives else numbers
 
 
-# What float64 cannot hold is refused where it is declared or counted; ends of ranges are moved.
+def _conform_dates(column: pd.Series, dtype: Any) -> pd.Series:
+    seconds, is_invalid = read_numbers(column, are_dates=True)
+    if is_invalid.any():
+        return column
+    is_present = ~np.isnan(seconds)
+    stamps = pd.Series(dates_of(np.where(is_present, seconds, 0.0)), column.index)
+    zone = zone_of(dtype)
+    if zone is not None:
+        stamps = stamps.dt.tz_localize("UTC").dt.tz_convert(zone)
+    dates: pd.Series = stamps.where(is_present).astype(dtype)
+    dates.name = column.name
+    return dates
+
+
+# What float64 cannot hold is refused where it is declared or counted.
 
 _WHOLE = 2**53  # from here on, not every whole number is a float64
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _INEXACT_DATES = (
     "dates that seconds in float64 do not hold; round them, for instance with .dt.floor('us') or"
     " .dt.floor('s')"
@@ -261,35 +271,11 @@ _ZONES = (
 )
 
 
-def to_bound(value: Any, *, upwards: bool) -> float:
-    """Read an end of a range; one that float64 cannot hold moves inwards, so that nobody outside is
-    counted.
-    """
-    exact = _exact(value)
-    if exact is None:
-        return to_number(value)
-    try:
-        number = float(exact)
-    except OverflowError:
-        return np.inf if exact > 0 else -np.inf
-    stands: Any = number
-    step = 0.0
-    if _is_date(value):  # a number of seconds stands for a microsecond
-        stands = Fraction(int(dates_of(np.array([number])).astype(np.int64)[0]), _PER_SECOND["us"])
-        step = 1e-6
-    elif isinstance(value, Decimal):  # and one that is written 0.1 for 0.1
-        stands = Decimal(repr(number))
-    if upwards and stands < exact:
-        return max(number + step, float(np.nextafter(number, np.inf)))
-    if not upwards and stands > exact:
-        return min(number - step, float(np.nextafter(number, -np.inf)))
-    return number
-
-
 def why_inexact(column: pd.Series) -> str:
     """Say what float64 cannot hold in a column of finite numbers or dates; empty for nothing."""
     dtype = column.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in "bf" and dtype.itemsize <= 8:
+    is_float = types.is_float_dtype(dtype) and getattr(dtype, "itemsize", 8) <= 8
+    if is_float or types.is_bool_dtype(dtype):
         return ""
     present = column.dropna()
     numbers = to_numbers(present)[0]
@@ -298,47 +284,23 @@ def why_inexact(column: pd.Series) -> str:
     if types.is_datetime64_any_dtype(dtype):
         is_exact = bool((dates_of(numbers) == _in_utc(present).to_numpy()).all())
         return "" if is_exact else _INEXACT_DATES
-    codes, distinct = pd.factorize(present.astype(object))
-    numbers = numbers[np.unique(codes, return_index=True)[1]]
-    problems = (
-        _why_inexact(value, number)
-        for value, number in zip(distinct, numbers.tolist(), strict=True)
-    )
+    problems = map(_why_inexact, present.astype(object).unique())
     return next(filter(None, problems), "")
 
 
-def _why_inexact(value: Any, number: float) -> str:
-    if _is_date(value):
+def _why_inexact(value: Any) -> str:
+    number = to_number(value)
+    if np.isnan(number):
+        return ""
+    if is_date(value):
         moment = pd.Timestamp(value)
         if moment.tz is not None:
             return _ZONES
-        return "" if pd.Timestamp(dates_of(np.array([number]))[0]) == moment else _INEXACT_DATES
-    is_same = False
-    # 0.1 is not a float64, but how the nearest one is written
-    if isinstance(value, (str, Decimal)):
-        with suppress(ArithmeticError):  # text that is no number, or none on paper
-            is_same = bool(np.isnan(number)) or Decimal(value) == Decimal(repr(number))
+        return "" if to_date(number) == moment else _INEXACT_DATES
+    if isinstance(value, (str, Decimal)):  # 0.1 is not a float64, but how the nearest is written
+        is_same = Decimal(value) == Decimal(repr(number))
+    elif isinstance(value, (float, np.floating)):
+        is_same = not isinstance(value, np.longdouble) or bool(value == number)
     else:
-        is_same = _exact(value) == number
+        is_same = int(value) == number
     return "" if is_same else _INEXACT_NUMBERS
-
-
-def _exact(value: Any) -> int | float | Decimal | Fraction | None:
-    """Return a number, or a date in seconds, as it is; None for what is neither."""
-    if isinstance(value, (int, float, Decimal)):
-        return value
-    if isinstance(value, np.floating) and value.dtype.itemsize > 8:
-        return Fraction(*value.as_integer_ratio())
-    if isinstance(value, np.number):
-        return value.item()  # type: ignore[no-any-return]
-    if not _is_date(value):
-        return None
-    moment = pd.Timestamp(value)
-    stamp = (moment if moment.tz is None else moment.tz_convert("UTC").tz_localize(None)).asm8
-    return Fraction(int(stamp.astype(np.int64)), _PER_SECOND[np.datetime_data(stamp.dtype)[0]])
-
-
-def _is_date(value: Any) -> bool:
-    return isinstance(value, (date, np.datetime64)) or (
-        isinstance(value, str) and _ISO.match(value) is not None
-    )

@@ -20,7 +20,15 @@ import pandas as pd
 
 from cfk_plugin.data.formats import faults
 from cfk_plugin.data.outcome import Outcome
-from cfk_plugin.data.region import Interval, Part, is_missing, natural, sorted_values, to_text
+from cfk_plugin.data.region import (
+    Interval,
+    Part,
+    is_missing,
+    natural,
+    sorted_values,
+    spellings,
+    to_text,
+)
 from cfk_plugin.errors import SchemaError, did_you_mean, listed, quiet
 
 LANGUAGE_VERSION = 1
@@ -429,7 +437,7 @@ class Wording:
         A sentence then uses these words alone, without the column's title and unit.
         """
         words = self.words(column)
-        return len(words) > 0 and all(to_text(value) in words for value in stated_values(part))
+        return len(words) > 0 and all(_words_of(value, words) for value in stated_values(part))
 
     def form_of_current_value(self, column: str) -> Literal["count", "plain", "measured"]:
         """Return how the number that the person has is written: as a count in words, without a
@@ -445,9 +453,9 @@ class Wording:
 
         `part` is what the sentence says the value would be. A unit in words is written once, there.
         """
-        words = self.words(column)
-        if to_text(value) in words:
-            return words[to_text(value)]
+        words = _words_of(value, self.words(column))
+        if words is not None:
+            return words
         form = self.form_of_current_value(column)
         if form == "count":
             return self._counted_alone(value)
@@ -564,7 +572,7 @@ class Wording:
         A range is written with its ends: "no savings to large savings". `Language.alternatives`
         shortens a long list of values.
         """
-        texts = [words[to_text(value)] for value in stated_values(part)]
+        texts = [str(_words_of(value, words)) for value in stated_values(part)]
         if is_stated_by_ends(part):
             return self.language.frame("values", "range", low=texts[0], high=texts[1])
         return self.language.alternatives(texts)
@@ -586,6 +594,11 @@ class Wording:
             name = "true" if value else "false"
             value = self.language.frame("values", name)
         return self.language.frame("values", "quoted", to_text(value))
+
+
+def _words_of(value: Any, words: Words) -> str | None:
+    """Return the words for a value in any spelling; None if there are none."""
+    return next((words[text] for text in spellings(value) if text in words), None)
 
 
 def has_values(part: Part) -> bool:

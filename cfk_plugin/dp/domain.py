@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
@@ -19,16 +17,15 @@ from numpy.typing import NDArray
 from pandas.api import types
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from cfk_plugin.data.codes import Column
+from cfk_plugin.data.codes import DAY, Column
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import is_missing, to_text
+from cfk_plugin.data.region import dates_of, is_missing, spellings, to_number, to_text
 from cfk_plugin.data.schema import Schema, SchemaAttribute, type_of_values
 from cfk_plugin.data.tables import table_of
-from cfk_plugin.data.values import conform, dates_of, to_numbers
+from cfk_plugin.data.values import conform, to_numbers
 from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 from cfk_plugin.metrics.heom import hashes_of
 
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _BINS = 16  # for a numeric feature with only bounds declared
 _VALUES = 20  # whole numbers with at most this many values have a bin for each
 
@@ -58,6 +55,11 @@ class PublicColumn:
     def is_whole(self) -> bool:
         return self.is_date or (self.is_numeric and self.attribute.dtype == "int64")
 
+    @property
+    def step(self) -> float:
+        """What whole values are multiples of: 1, or a day in seconds."""
+        return DAY if self.attribute.dtype == "datetime64[D]" else 1.0
+
     @cached_property
     def edges(self) -> NDArray[np.float64]:
         """Edges of the bins: as declared, else one value each for few whole numbers, else 16 of
@@ -66,8 +68,8 @@ class PublicColumn:
         if self.attribute.bins is not None:
             return np.array(self.attribute.bins)
         low, high = self.attribute.bounds or (0.0, 0.0)
-        if self.is_whole and high - low < _VALUES:
-            return np.append(np.arange(low, high + 1), high)
+        if self.is_whole and high - low < _VALUES * self.step:
+            return np.append(np.arange(low, high + self.step, self.step), high)
         return np.linspace(low, high, _BINS + 1)
 
     @cached_property
@@ -104,15 +106,33 @@ class PublicColumn:
         """
         missing = self.listed if self.attribute.nullable else -1
         if not self.is_numeric:
-            known = {_text_of(value): code for code, value in enumerate(self.values)}
-            if self.attribute.dtype == "bool":  # beside a number, a bool is read as one
-                known |= {str(int(value)): known[str(value)] for value in self.values}
-            return _each(
-                column,
-                lambda v: missing if is_missing(v) else known.get(_text_of(v), -1),
-                np.int32,
-            )
+            return _each(column, lambda v: missing if is_missing(v) else self._code_of(v), np.int32)
         return self.bins_of(numbers_of(column))
+
+    def _code_of(self, value: Any) -> int:
+        """Return the code of a category in any spelling; -1 if it is not declared."""
+        with suppress(Exception):  # whatever else is in a table is not declared
+            for text in spellings(value):
+                if text in self._code_of_text:
+                    return self._code_of_text[text]
+        return -1
+
+    @cached_property
+    def _code_of_text(self) -> dict[str, int]:
+        code_of_text: dict[str, int] = {}
+        for code, value in enumerate(self.values):
+            code_of_text |= dict.fromkeys(spellings(value), code)
+        return code_of_text
+
+    def conform(self, column: pd.Series) -> pd.Series:
+        """Return values in their declared type; the column itself if one is not declared."""
+        if self.is_numeric:
+            numbers = numbers_of(column)
+            if np.isinf(numbers).any():
+                return column
+            return self.to_dtype(pd.Series(numbers, index=column.index))
+        codes = self.codes(column)
+        return column if (codes < 0).any() else pd.Series(self.pick(codes), index=column.index)
 
     def bins_of(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
         found = np.searchsorted(self.edges[1:-1], numbers, side="right").astype(np.int32)
@@ -129,19 +149,20 @@ class PublicColumn:
         if not self.is_numeric:
             return pd.Series(self.pick(np.where(missing, self.listed, codes)))
         at = np.where(missing, 0, codes)
-        low, high = self.edges[at], self.edges[at + 1]
+        low, high = self.edges[at] / self.step, self.edges[at + 1] / self.step
         if self.is_whole:
             first, last = (
                 np.ceil(low),
                 np.where(at == self.listed - 1, np.floor(high), np.ceil(high) - 1),
             )
             numbers = np.floor(first + random.random(len(at)) * (np.maximum(last - first, 0) + 1))
+            numbers *= self.step
         else:
             numbers = low + random.random(len(at)) * (high - low)
         return self.to_dtype(pd.Series(numbers).mask(pd.Series(missing)))
 
     def rounded(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.rint(numbers) if self.is_whole else numbers
+        return np.rint(numbers / self.step) * self.step if self.is_whole else numbers
 
     def restore(self, codes: NDArray[np.int32], numbers: NDArray[np.float64]) -> Any:
         """Return an array of values in their declared type, numbers as they are."""
@@ -262,6 +283,11 @@ class PublicDomain:
         counts = (self.codes(frame) < 0).sum(axis=0)
         return {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
 
+    def conform(self, queries: pd.DataFrame, dtypes: pd.Series) -> pd.DataFrame:
+        """Return the features of queries in the dtypes of rows of the domain."""
+        others = [c for c in self.features if queries[c.name].dtype != dtypes[c.name]]
+        return queries.assign(**{c.name: c.conform(queries[c.name]) for c in others})
+
     def draw(self, codes: NDArray[np.int32], random: np.random.Generator) -> pd.DataFrame:
         """Return rows with these codes, in the dtypes that the model takes."""
         drawn = {
@@ -352,9 +378,10 @@ def infer_domains(
 
 def numbers_of(column: pd.Series) -> NDArray[np.float64]:
     """Return values as numbers, dates as seconds: NaN if missing, infinite if not a number."""
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
-        return column.to_numpy(dtype=np.float64)
-    if types.is_datetime64_any_dtype(column.dtype):
+    if types.is_complex_dtype(column.dtype):  # one complex number makes the column complex
+        values = column.to_numpy()
+        return np.where(values.imag == 0, values.real, np.inf)
+    if types.is_numeric_dtype(column.dtype) or types.is_datetime64_any_dtype(column.dtype):
         return to_numbers(column)[0]
     return _each(column, _number_of, np.float64)
 
@@ -366,39 +393,14 @@ def _each(column: pd.Series, read: Callable[[Any], Any], dtype: type[Any]) -> ND
     return np.array([*(read(value) for value in distinct), read(None)], dtype=dtype)[at]
 
 
-def _text_of(value: Any) -> str | None:
-    """Spell a category; a fraction in single precision, as the table's dtype may have rounded
-    it.
-    """
-    if (
-        isinstance(value, (float, np.floating))
-        and math.isfinite(value)
-        and not float(value).is_integer()
-    ):
-        value = np.float32(value)
-    with suppress(Exception):  # whatever else is in a table is not declared
-        return to_text(value)
-    return None
-
-
 def _number_of(value: Any) -> float:
     """Return a number, or a date as seconds; NaN for a missing value, infinity for what is
     neither.
     """
     if is_missing(value):
         return math.nan
-    with suppress(Exception):  # whatever else is in a table is not a number
-        if isinstance(value, str):
-            value = pd.Timestamp(value) if _DATE.match(value) else float(value)
-        if isinstance(value, (date, np.datetime64)):
-            stamp = pd.Timestamp(value)
-            local = stamp if stamp.tz is None else stamp.tz_convert(None)
-            value = local.to_datetime64().astype("datetime64[us]").astype(np.int64) / 1e6
-        if isinstance(value, (complex, np.complexfloating)):
-            value = value.real if not value.imag else math.inf
-        number = float(value)
-        return math.inf if math.isnan(number) else number
-    return math.inf
+    number = to_number(value)
+    return math.inf if math.isnan(number) else number
 
 
 def _fill(attribute: SchemaAttribute, column: pd.Series) -> SchemaAttribute:
@@ -541,6 +543,8 @@ def _decode(column: PublicColumn, encoded: NDArray[np.float64]) -> pd.Series:
         column.edges[0] + encoded[:, 0] * column.width, column.edges[0], column.edges[-1]
     )
     if column.is_whole:
-        numbers = np.clip(np.round(numbers), np.ceil(column.edges[0]), np.floor(column.edges[-1]))
+        first = np.ceil(column.edges[0] / column.step) * column.step
+        last = np.floor(column.edges[-1] / column.step) * column.step
+        numbers = np.clip(column.rounded(numbers), first, last)
     drawn = pd.Series(numbers)
     return column.to_dtype(drawn.mask(encoded[:, 1] > 0.5) if column.attribute.nullable else drawn)

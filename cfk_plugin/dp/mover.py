@@ -351,8 +351,7 @@ class Mover:
     ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
         """Return numbers as a column may have them, and their codes."""
         column = self.domain.columns[j]
-        if column.is_whole:
-            numbers = np.rint(numbers)
+        numbers = column.rounded(numbers)
         codes = np.searchsorted(column.edges, numbers, side="right") - 1
         return numbers, codes.clip(0, len(column.edges) - 2).astype(np.int32)
 

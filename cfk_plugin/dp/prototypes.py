@@ -366,11 +366,7 @@ class DPPrototypes(BaseEstimator):
         left out.
         """
         served, features = self._fitted().served_, self.features_
-        frame = select(
-            require_features(queries, features, "queries"),
-            features,
-            renumber=False,
-        )
+        frame = self._in_domain(queries)
         labels = self.goal_.labels_if_needed(
             lambda: self.model_(select(frame, features)).astype(object)
         )
@@ -395,7 +391,7 @@ class DPPrototypes(BaseEstimator):
 
         If the model cannot be asked about the queries, it is False: answers need no model then.
         """
-        frame = require_features(queries, self.features_, "queries")
+        frame = self._in_domain(queries)
         try:
             return self.goal_.is_met_already(
                 len(queries), lambda: self.model_(frame).astype(object)
@@ -403,6 +399,12 @@ class DPPrototypes(BaseEstimator):
         except ModelError as error:
             _log.warning("whether queries have the desired outcome is not known: %s", error)
             return np.zeros(len(queries), dtype=bool)
+
+    def _in_domain(self, queries: pd.DataFrame) -> pd.DataFrame:
+        """Return the features of queries, in the dtypes of the rows that answer them."""
+        table = require_features(queries, self.features_, "queries")
+        frame = select(table, self.features_, renumber=False)
+        return self._mover.domain.conform(frame, self.served_.frame.dtypes)
 
     def _fitted(self) -> DPPrototypes:
         if not hasattr(self, "served_"):

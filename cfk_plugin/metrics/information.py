@@ -11,9 +11,8 @@ import numpy as np
 
 from cfk_plugin.data.codes import Column
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import Interval, Part, Region, to_text
+from cfk_plugin.data.region import Interval, Part, Region, to_number, to_text
 from cfk_plugin.data.schema import Hierarchy, Schema
-from cfk_plugin.data.values import to_number
 from cfk_plugin.errors import InputError
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfk_plugin.data.display import card, facts, number, share
 from cfk_plugin.data.population import Population
-from cfk_plugin.data.region import to_text
+from cfk_plugin.data.region import to_number, to_text
 from cfk_plugin.data.values import is_numeric, to_numbers
 from cfk_plugin.errors import InputError
 
@@ -43,8 +43,7 @@ def k_private(members: pd.DataFrame, released: Mapping[str, Any]) -> int:
         if pd.isna(value):
             same &= column.isna().to_numpy()
         elif is_numeric(column):
-            own = to_numbers(pd.Series([value]))[0]
-            same &= np.isclose(to_numbers(column)[0], own, rtol=1e-9, atol=0)
+            same &= np.isclose(to_numbers(column)[0], to_number(value), rtol=1e-9, atol=0)
         else:
             same &= (
                 column.map(to_text, na_action="ignore").astype(object) == to_text(value)

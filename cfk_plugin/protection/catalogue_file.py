@@ -26,9 +26,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from cfk_plugin.data.codes import MISSING, Codes, Column, Floats, factorized
-from cfk_plugin.data.region import to_text
+from cfk_plugin.data.codes import MISSING, Codes, Column, Floats
+from cfk_plugin.data.region import spellings, to_text
 from cfk_plugin.data.schema import Hierarchy, Schema, SchemaAttribute
+from cfk_plugin.data.values import factorized
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import BundleError, HostOnly, whole_file
 
@@ -271,6 +272,7 @@ def plain_column(column: Column, public: Floats | None, key: bytes) -> dict[str,
         "has_missing": column.has_missing,
         "missing": str(column.missing),
         "dtype": str(column.dtype),
+        "cell": column.cell,
         "categories": None,
         "hidden": {},
     }
@@ -339,7 +341,9 @@ def _column(
     missing = _MISSING_VALUES.get(facts["missing"], np.nan)
     kind = facts["kind"]
     if numbers is not None:
-        column = Column(attribute, kind, numbers, facts["has_missing"], dtype, missing)
+        column = Column(
+            attribute, kind, numbers, facts["has_missing"], dtype, missing, facts["cell"]
+        )
         # what would be computed from the training values
         vars(column).update({name: facts[name] for name in ("span", "decimals", "has_times")})
         return column
@@ -352,6 +356,7 @@ def _column(
         facts["has_missing"],
         dtype,
         missing,
+        facts["cell"],
         code_of_digest=facts["hidden"],
         key=key,
         value_type=facts["value_type"],
@@ -392,18 +397,18 @@ class SealedColumn(Column):
         """Return the code of each value, shape (n_rows,); NaN if a value has none."""
         if self.code_of_digest:
             for value in factorized(series)[1]:
-                self._recognise(to_text(value))
+                self._recognise(value)
         return super().encode(series)
 
-    def _recognise(self, text: str) -> None:
-        """Give a hidden category its place back if this is its text."""
-        if text in self._code_of_text:
+    def _recognise(self, value: Any) -> None:
+        """Give a hidden category its place back if this is one of its texts."""
+        if not np.isnan(self._code_of(value)):
             return
-        for spelling in (text, text.removesuffix(".0"), f"{text}.0"):
+        for spelling in spellings(value):
             code = self.code_of_digest.get(_digest(self.name, spelling, self.key))
             if code is not None:
                 self.values[code] = _VALUE_TYPES[self.value_type](spelling)
-                self._code_of_text[text] = float(code)
+                self._code_of_text[spelling] = float(code)
                 vars(self).pop("_pool", None)
                 vars(self).pop("_pool_with_missing", None)
                 self.update_dtype()

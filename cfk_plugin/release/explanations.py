@@ -13,6 +13,7 @@ from cfk_plugin.data.display import card, table
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.tables import require_features
+from cfk_plugin.data.values import cells_of
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import HostOnly, InputError, counted, require
 from cfk_plugin.hookspecs import NativeStatus
@@ -343,7 +344,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         Raises `InputError` if the queries cannot be those that were explained.
         """
         table = require_features(queries, self.columns, "queries")
-        columns = [table[name].tolist() for name in self.columns]
+        columns = [cells_of(table[name]) for name in self.columns]
         rows = [
             dict(zip(self.columns, values, strict=True)) for values in zip(*columns, strict=True)
         ]

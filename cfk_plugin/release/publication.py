@@ -13,16 +13,9 @@ from cfk_plugin.data.codes import Column
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.promises import promise_of
-from cfk_plugin.data.region import (
-    Interval,
-    Part,
-    natural,
-    part_to_text,
-    to_text,
-)
+from cfk_plugin.data.region import Interval, Part, natural, part_to_text, to_number, to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sentences import advised_part
-from cfk_plugin.data.values import to_number
 from cfk_plugin.data.wording import values_of
 from cfk_plugin.errors import InputError
 from cfk_plugin.release.explanations import Explanations

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.data.codes import Codes, Column
-from cfk_plugin.data.region import Interval, Part, Region, to_text
-from cfk_plugin.data.values import to_number
+from cfk_plugin.data.region import Interval, Part, Region, to_number, to_text
 from cfk_plugin.errors import PluginError, quiet
 from cfk_plugin.hookspecs import Proposal
 

@@ -166,7 +166,8 @@ def _feature(name: str, part: Part, advised: Any) -> dict[str, Any]:
         return feature | {"values": values, "missing": None in part}
     feature |= {"kind": "number", "missing": part.missing}
     if part.levels is not None:
-        return feature | {"kind": "rank", "values": [part.levels[0], part.levels[-1]]}
+        ends = [*part.levels[:1], *part.levels[-1:]]  # none if only missing values are inside
+        return feature | {"kind": "rank", "values": ends}
     if isinstance(part.low, (date, np.datetime64)):
         return feature | {"kind": "date", "values": [_text(part.low), _text(part.high)]}
     if part.low is not None:

@@ -70,7 +70,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         train[FEATURES], train["outcome"]
     )
     yes = model.predict(train[FEATURES]) == "yes"
-    many = pd.concat([frame.drop(columns="name")] * 3, ignore_index=True)
+    similar = [frame.drop(columns="name").assign(salary=frame["salary"] + i) for i in range(3)]
+    many = pd.concat(similar, ignore_index=True)
     towns = pd.DataFrame(
         {
             "name": frame["name"],

@@ -273,7 +273,7 @@ TABLES = {
     ),
     "a doubled name": ("age,salary,age\n1,7777,1\n", "cf.csv: two columns have the same name"),
     "row numbers": (",age,salary\n0,1,7777\n", "cf.csv: a column has no name"),
-    "nothing": ("", "cf.csv: not a readable CSV or Parquet table"),
+    "nothing": ("", "cf.csv: not a readable CSV table"),
 }
 
 

@@ -38,7 +38,12 @@ def texts(form: str = "{}") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "form", ["{}", "€ {:,}", "{} %", "{},50", " {}", "-{}.5", "{}e3", "$1,{}.00"]
+    "form",
+    [
+        *("{}", "{} %", "{},50", " {}", "{}e3", "{}.5K", "1.{} mn", "1’{}.50", "1\u202f{},50"),
+        *("-{}.5", "−{}.5", "{}.5-", "({:,}.50)", "- {}"),
+        *("€ {:,}", "$1,{}.00", "($1,{}.00)", "CHF {}", "{} EUR", "-US$ {}", "Rs. {}", "{} kr"),
+    ],
 )
 def test_numbers_as_text_are_named(form: str) -> None:
     (text,) = warnings_about(texts(form))
@@ -46,7 +51,14 @@ def test_numbers_as_text_are_named(form: str) -> None:
     assert not any(number in text for number in texts())
 
 
-@pytest.mark.parametrize("form", ["%d/%m/%Y", "%m-%d-%Y", "%d.%m.%Y"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("%d/%m/%Y", "%m-%d-%Y", "%d.%m.%Y", "%d.%m.%y", "%Y/%m/%d", "%Y.%m.%d"),
+        *("%d-%b-%Y", "%d %B %Y", "%b %d, %Y", "%d%b%Y", "%-d/%-m/%y"),
+        *("%Y-%m-%d 00:00:00", "%Y-%m-%dT%H:%M:%SZ", "%d/%m/%Y %H:%M", "%m/%d/%Y 12:00:00 AM"),
+    ],
+)
 def test_days_as_text_are_named(form: str) -> None:
     (text,) = warnings_about(DAYS.dt.strftime(form))
     assert text.startswith("column 'income' has days as text, and is read as categories;")
@@ -55,6 +67,12 @@ def test_days_as_text_are_named(form: str) -> None:
 def test_a_few_words_do_not_hide_numbers() -> None:
     """A file often has words such as "unknown" among the numbers."""
     assert len(warnings_about(["unknown", "n/a", None, *texts()[3:]])) == 1
+
+
+@pytest.mark.parametrize("word", ["unknown", "0000-00-00", "", "1950-02-30"])
+def test_a_few_words_do_not_hide_days(word: str) -> None:
+    days = DAYS.dt.strftime("%Y-%m-%d")
+    assert len(warnings_about([word, word, *days[2:]])) == 1
 
 
 @pytest.mark.parametrize("column", [texts(), DAYS.dt.strftime("%d/%m/%Y")], ids=["number", "day"])
@@ -93,6 +111,10 @@ CATEGORIES_AND_NUMBERS: dict[str, Any] = {
     "codes with leading zeros": [f"{i:04}" for i in range(N)],
     "codes with letters": [f"V{i}" if i % 10 == 0 else text for i, text in enumerate(texts())],
     "ranges": [f"{i}-{i + 9}" for i in range(N)],
+    "number plates": [f"{i % 90:02}XYZ{i}" for i in range(N)],
+    "courses": [f"MAT {i}" for i in range(N)],
+    "addresses": [f"{i} May Road" for i in range(N)],
+    "ISO days as objects": DAYS.dt.strftime("%Y-%m-%d").astype(object),
     "words": [f"town{i}" for i in range(N)],
     "missing values": [None] * N,
 }

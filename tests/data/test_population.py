@@ -5,6 +5,8 @@ behind them.
 from __future__ import annotations
 
 import pickle
+import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfk_plugin import Attribute, Interval, Population, Region, Schema
-from cfk_plugin.errors import InputError, PopulationError
+from cfk_plugin.errors import CopiedRowsWarning, InputError, PopulationError
 
 
 def table(n: int = 500, seed: int = 0) -> pd.DataFrame:
@@ -163,3 +165,43 @@ def test_it_shows_no_row_and_refuses_pickling() -> None:
             pickle.dumps(holder)
     with pytest.raises(ValueError, match="read-only"):
         population.coded_rows[0, 0] = 1
+
+
+def people(n: int) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, n),
+            "town": rng.choice(["a", "b"], n),
+            "income": rng.lognormal(3, 1, n).round(2),
+        }
+    )
+
+
+REPEATED = pd.concat([people(40)] * 12, ignore_index=True)
+NAMED = REPEATED.assign(name=[f"n{i}" for i in range(len(REPEATED))])
+
+
+def test_copied_rows_are_a_warning() -> None:
+    """Twelve rows of one person would count as twelve people."""
+    schema = Schema.from_frame(REPEATED, quasi_identifiers=["age", "town"])
+    with pytest.warns(CopiedRowsWarning, match="name the person's key in subject"):
+        Population.from_frame(REPEATED.sample(frac=1, random_state=0), schema)
+
+
+@pytest.mark.parametrize(
+    ("table", "settings"),
+    [
+        (people(400), {}),
+        (pd.concat([people(400), people(400).head(90)]), {}),
+        (people(4000)[["age", "town"]], {}),  # equal by chance
+        (NAMED, {"subject": "name"}),
+        (NAMED, {"identifiers": ["name"]}),
+    ],
+    ids=["no copies", "few copies", "coarse columns", "a subject", "names"],
+)
+def test_other_tables_get_no_warning(table: pd.DataFrame, settings: dict[str, Any]) -> None:
+    schema = Schema.from_frame(table, quasi_identifiers=["age", "town"], **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Population.from_frame(table, schema)

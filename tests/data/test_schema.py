@@ -184,3 +184,75 @@ def test_a_schema_says_its_roles() -> None:
         repr(schema)
         == "Schema(subject: id; quasi-identifier: age, city; sensitive: pay; target: y)"
     )
+
+
+TABLE = pd.DataFrame(
+    {
+        "age": range(20, 50),
+        "edu": pd.Categorical(["low", "mid", "high"] * 10, ["low", "mid", "high"], ordered=True),
+        "sex": ["f", "m"] * 15,
+    }
+)
+ITERABLES = [list, tuple, pd.Index, np.array, pd.Series, iter, dict.fromkeys]
+
+
+@pytest.mark.parametrize("kind", ITERABLES)
+@pytest.mark.parametrize("name", ["sensitive", "nominal", "nullable", "immutable", "identifiers"])
+def test_lists_of_columns_are_any_iterable(name: str, kind: Any) -> None:
+    expected = Schema.from_frame(TABLE, quasi_identifiers=["age"], **{name: ["sex"]})
+    schema = Schema.from_frame(TABLE, quasi_identifiers=kind(["age"]), **{name: kind(["sex"])})
+    assert schema == expected
+
+
+@pytest.mark.parametrize("kind", [dict, pd.Series])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"titles": {"age": "an age"}},
+        {"units": {"age": "year"}},
+        {"monotone": {"age": "increase"}},
+        {"outcomes": {1: "granted"}},
+        {"ordinal": {"sex": ["f", "m"]}},
+        {"never_advise": {"sex": ["f"]}},
+        {"columns": {"age": Attribute(bounds=(0, 99))}},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_settings_of_columns_may_be_a_series(settings: dict[str, Any], kind: Any) -> None:
+    (name, setting), *_ = settings.items()
+    expected = Schema.from_frame(TABLE, quasi_identifiers=["age"], **settings)
+    assert expected == Schema.from_frame(TABLE, quasi_identifiers=["age"], **{name: kind(setting)})
+
+
+@pytest.mark.parametrize(
+    "levels", [np.array(["f", "m"]), pd.Index(["f", "m"]), pd.CategoricalDtype(["f", "m"])]
+)
+def test_levels_are_any_list_or_a_dtype(levels: Any) -> None:
+    schema = Schema.from_frame(TABLE, quasi_identifiers=["age"], ordinal={"sex": levels})
+    assert schema["sex"].levels == ("f", "m")
+
+
+def test_values_of_a_setting_are_any_list() -> None:
+    columns = {
+        "age": Attribute(bounds=TABLE["age"].agg(["min", "max"]), weight=np.float64(2)),
+        "sex": Attribute(categories=pd.Series(["f", "m"])),
+    }
+    schema = Schema.from_frame(TABLE, quasi_identifiers=["age"], columns=columns)
+    assert schema["age"].bounds == (20, 49)
+    assert schema["sex"].categories == ("f", "m")
+
+
+@pytest.mark.parametrize("name", ["titles", "ordinal", "monotone", "never_advise", "outcomes"])
+def test_another_type_of_setting_names_the_argument(name: str) -> None:
+    with pytest.raises(SchemaError, match=f"^{name} must be a mapping, .*; got list"):
+        Schema.from_frame(TABLE, quasi_identifiers=["age"], **{name: ["age"]})
+
+
+def test_ordered_categories_are_levels() -> None:
+    """They have the order of the dtype, unless the schema says that they have none."""
+    schema = Schema.from_frame(TABLE, quasi_identifiers=["age"], monotone={"edu": "increase"})
+    assert (schema["edu"].kind, schema["edu"].levels) == ("ordinal", ("low", "mid", "high"))
+    schema = Schema.from_frame(TABLE, quasi_identifiers=["age"], nominal=["edu"])
+    assert schema["edu"].kind == "nominal"
+    with pytest.raises(SchemaError, match=r"'sex': monotone .* list the levels"):
+        Schema.from_frame(TABLE, quasi_identifiers=["age"], monotone={"sex": "increase"})

@@ -126,7 +126,7 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
          "since 31 December 2024 instead of 1 February 2020, 14:05"),
         ("since", frozenset({"2024-12-31"}), "0000-00-00", "since 31 December 2024 instead of “0000-00-00”"),
         ("since", Interval(DAY, DAY), pd.Timestamp("2020-02-01 10:00:00+00:00"),
-         "since 31 December 2024 instead of 1 February 2020, 10:00+00:00"),
+         "since 31 December 2024 instead of 1 February 2020, 10:00"),
         ("loans", frozenset({1}), 2, "one open loan instead of two"),
         ("amount", Interval(-0.0, -0.0), 3, "a loan amount of €0 instead of €3"),
         ("level", Interval("1", "2", levels=("1", "2")), 3, "level “1” or “2” instead of “3”"),

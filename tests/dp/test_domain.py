@@ -240,3 +240,38 @@ def test_what_is_not_declared_is_named_by_its_column(
         encoder.transform(ROWS.drop(columns=["city", "since"]))
     with pytest.raises(InputError, match="takes a pandas DataFrame; got ndarray"):
         encoder.transform(ROWS.to_numpy())
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        Attribute(bounds=("2019-01-01", "2021-01-01"), whole=True),
+        Attribute(bounds=("2019-01-01", "2019-01-09"), whole=True),
+        Attribute(bounds=("2018-12-31 18:00", "2021-01-01 06:00"), whole=True),
+        Attribute(bins=["2019-01-01", "2019-06-30", "2021-01-01"], whole=True),
+    ],
+    ids=["bounds", "few days", "times", "bins"],
+)
+def test_whole_dates_are_days(declared: Attribute) -> None:
+    """Nobody is hired at 4:38 in the morning."""
+    columns = DECLARED["columns"] | {"since": declared}
+    schema = Schema.from_frame(table(), **(DECLARED | {"columns": columns}))
+    domain = PublicDomain.of(Population.from_frame(table(), schema))
+    (column,) = [column for column in domain.columns if column.name == "since"]
+    random = np.random.default_rng(0)
+    drawn = column.draw(random.integers(0, column.listed, 400).astype(np.int32), random)
+    assert (drawn == drawn.dt.normalize()).all()
+    assert drawn.between(drawn.min(), pd.Timestamp(column.edges[-1], unit="s")).all()
+    encoder = PublicEncoder(domain)
+    decoded = encoder.decode(random.random((50, encoder.n_inputs)))["since"].dropna()
+    assert (decoded == decoded.dt.normalize()).all()
+
+
+def test_queries_get_the_declared_dtypes() -> None:
+    """A query in another spelling has the codes of the table's own."""
+    schema = Schema.from_frame(table(), **DECLARED)
+    domain = PublicDomain.of(Population.from_frame(table(), schema))
+    rows = domain.draw(domain.codes(table()), np.random.default_rng(0))
+    texts = rows.astype({"since": str, "smokes": str, "kids": str, "level": float})
+    conformed = domain.conform(texts, rows.dtypes)
+    pd.testing.assert_frame_equal(conformed, rows)

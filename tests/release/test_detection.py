@@ -141,6 +141,7 @@ def test_tolerance_equals_hand_calculation() -> None:
     assert tolerance.ratio == pytest.approx(np.quantile(ratio, 0.05))
 
 
+@pytest.mark.filterwarnings("ignore::cfk_plugin.errors.CopiedRowsWarning")
 def test_duplicates_do_not_calibrate_to_zero() -> None:
     doubled = pd.concat([TRAIN, TRAIN.head(200)], ignore_index=True)
     tolerance = detector_of(doubled.drop(columns=["visits", "note"]), "age", "city").tolerance

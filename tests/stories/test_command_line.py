@@ -46,3 +46,27 @@ def test_releases_become_a_report(
     assert cfk(f"verify answers.json --train train.csv {OPTIONS}") == 0
     assert cfk("report --experiment loans -o report.json") == 3  # questions are open
     assert json.loads(Path("report.json").read_text())["releases"]["released"]["value"] == 8
+
+
+@pytest.mark.parametrize("options", [OPTIONS, ""], ids=["schema", "no schema"])
+def test_csv_recounts_a_catalogue_of_parquet(
+    cfk: Callable, applicants: pd.DataFrame, options: str
+) -> None:
+    """Postal codes keep their zeros, and numbers of float32 are the decimals that CSV has."""
+    proposal = json.loads(Path("schema.json").read_text())
+    public = {"quasi_identifiers": ["rate", "zip"], "nominal": ["zip"]}
+    Path("schema.json").write_text(json.dumps(proposal | public))
+    table = applicants.assign(
+        zip=applicants["town"].map({"Antwerp": "01250", "Ghent": "09000", "Namur": "10001"}),
+        rate=(applicants["age"] / 100).astype("float32"),
+        since=pd.Timestamp("2020-01-31") + pd.to_timedelta(applicants["age"], unit="D"),
+    )
+    table.to_parquet("train.parquet")
+    table.to_csv("train.csv", index=False)
+    assert cfk(f"catalogue train.parquet {OPTIONS} -o file.json") == 0
+    (part, *_) = [
+        entry["region"] for entry in json.loads(Path("file.json").read_text())["explanations"]
+    ]
+    assert set(part["zip"]["values"]) <= {"01250", "09000", "10001"}
+    assert len(str(part["rate"]["low"])) <= len("0.25")
+    assert cfk(f"verify file.json --train train.csv {options}") == 0
