@@ -22,6 +22,7 @@ from cfk_plugin.plugins import load_plugins
 from cfk_plugin.records.journal import JOURNAL
 from cfk_plugin.records.logger import logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.explainer import ProtectedExplainer
 from cfk_plugin.release.sampling import sample_of
 
@@ -39,6 +40,7 @@ def protect(
     desired: Any = "opposite",
     threshold: float | None = None,
     later: Sequence[Any] = (),
+    previous: Catalogue | str | Path | None = None,
     method: str | Protector | KAnonymizer | DPPrototypes = "auto",
     track: bool | str = False,
     strict: bool = False,
@@ -73,13 +75,15 @@ def protect(
     later : sequence of models, optional
         Models that were trained again. Answers of the catalogue have an outcome that these give
         too; see `KAnonymizer.fit`. Prototypes do not use them.
+    previous : Catalogue or path, optional
+        The catalogue that this one follows; see `KAnonymizer.fit`. Prototypes do not use it.
     method : str, Protector, KAnonymizer or DPPrototypes
         A name or a protector: see `KAnonymizer`. A `KAnonymizer` is used with its own settings,
         such as `random_state`; the object itself is not fitted or changed. "dp",
         or `DPPrototypes` with settings of your own: answers are differentially private prototypes,
         whatever the explainer would find. A `KAnonymizer` has its own policy and plugins, so
-        that `policy`, `k` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`
-        and `later`, which are refused beside them.
+        that `policy`, `k` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`,
+        `later` and `previous`, which are refused beside them.
     track : bool or str
         Whether to log every result to MLflow before it is returned, or the name of the experiment
         to log to.
@@ -122,8 +126,11 @@ def protect(
             "policy": policy is not None,
             "k": k is not None,
             "later": len(later) > 0,
+            "previous": previous is not None,
         }
-        _refuse_what_is_not_used(refused, "prototypes have no policy, no k and no later models")
+        _refuse_what_is_not_used(
+            refused, "prototypes have no policy, no k, no later models and no previous catalogue"
+        )
         wrapped = no_explainer if explainer is None else explainer
         source = load_plugins(plugins).adapt(wrapped, context)
         fitted = prototypes.fit(population, model, desired)
@@ -142,7 +149,7 @@ def protect(
             method=cast("str | Protector", method),  # prototypes have answered above
             plugins=plugins,
         )
-    anonymizer.fit(population, model=model, desired=desired, later=later)
+    anonymizer.fit(population, model=model, desired=desired, later=later, previous=previous)
     context = replace(
         context,
         classes=anonymizer.model_.classes,

@@ -616,6 +616,15 @@ def one_row_each(person: Ints, rows: Ints) -> Ints:
     return rows[np.sort(first)]
 
 
+def least_row_each(person: Ints, positions: Ints, rows: Floats) -> Ints:
+    """Return one of each person's rows among some rows: the least by its values, in order.
+
+    It is the same for any order of the table. `rows` has the shape (n_rows, n_features).
+    """
+    by_values = positions[np.lexsort(rows[positions].T)]
+    return np.sort(one_row_each(person, by_values))
+
+
 def mixed(options: Sequence[Floats]) -> Floats:
     """Return all combinations of the options of columns, shape (n_combinations, n_columns)."""
     if not options:

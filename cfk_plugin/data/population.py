@@ -88,6 +88,31 @@ class RiskProfile:
         )
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Handles(HostOnly):
+    """Digests under the key, by which people are recognised in another table.
+
+    Attributes
+    ----------
+    of_row : shape (n_rows,)
+        The digest of the subject of each row.
+    of_key : uint64
+        The same for two tables if they have the same key.
+    """
+
+    of_row: NDArray[np.uint64]
+    of_key: np.uint64
+
+    @classmethod
+    def of(cls, subjects: pd.Series, key: bytes) -> Handles:
+        """Return the handles of the people whose subject keys are in a column."""
+        numbers, distinct = pd.factorize(subjects)
+        texts = [f"person {to_text(value)}" for value in distinct]
+        digests = [hmac.digest(key, text.encode(), "sha256") for text in ["key", *texts]]
+        handles = np.array([int.from_bytes(digest[:8]) for digest in digests], dtype=np.uint64)
+        return cls(handles[1:][numbers], handles[0])
+
+
 Number = TypeVar("Number", bound=np.generic)
 
 _SHOWN_K = 5, 10, 20
@@ -111,15 +136,22 @@ class Population(HostOnly):
     _table: pd.DataFrame  # features and target
     _subjects: Ints | None  # shape (n_rows,); None if each row is a person
     _key: bytes
+    handles: Handles | None  # None without a key, or without a subject
 
     def __init__(
-        self, table: pd.DataFrame, schema: Schema, subjects: Ints | None, key: bytes
+        self,
+        table: pd.DataFrame,
+        schema: Schema,
+        subjects: Ints | None,
+        key: bytes,
+        handles: Handles | None = None,
     ) -> None:
         self.schema = schema
         self.n_rows = len(table)
         self._table = table
         self._subjects = subjects
         self._key = key
+        self.handles = handles
         self.n_people = self.people(np.arange(self.n_rows))
         self._is_complete = True
 
@@ -162,10 +194,10 @@ class Population(HostOnly):
         frame : DataFrame of the training rows, with every feature and the subject key of the schema
         schema : Schema
         key : bytes, optional
-            Key (HMAC) of the fingerprint, and of the order in which the people of a large
-            equivalence class are divided among groups; default: the environment variable
-            ``CFK_KEY``. Without a key, fingerprints are comparable within this process only, and
-            the order follows from the table itself, the same in every process.
+            Key (HMAC) of the fingerprint, of the order in which private values are offered to
+            regions, and of the handles by which people are recognised in a later table; default:
+            the environment variable ``CFK_KEY``. Without a key, fingerprints are comparable within
+            this process only, and no one is recognised.
 
         Returns
         -------
@@ -199,9 +231,12 @@ class Population(HostOnly):
         table = frame[columns].reset_index(drop=True)
         key = configured_key(key)
         subjects = _subjects_of(frame, schema)
+        handles = None
+        if key and schema.subject is not None:
+            handles = Handles.of(frame[schema.subject], key)
         if not schema.is_public:
             with doing("reading the table"):
-                population = cls._counted(table, schema, subjects, key)
+                population = cls._counted(table, schema, subjects, key, handles)
             if subjects is None:
                 _warn_of_copies(
                     frame[[a.name for a in schema.attributes if a.name in frame]], population
@@ -213,7 +248,7 @@ class Population(HostOnly):
                 PopulationError,
                 let=PopulationError,
             ):
-                return cls._counted(table, schema, subjects, key)
+                return cls._counted(table, schema, subjects, key, handles)
         except PopulationError as error:
             refusal = str(error)
         return _UncountedPopulation(table, schema, subjects, key, refusal)
@@ -225,6 +260,7 @@ class Population(HostOnly):
         schema: Schema,
         subjects: Ints | None,
         key: bytes,
+        handles: Handles | None,
     ) -> Population:
         """Count the people of each equivalence class of a table.
 
@@ -236,7 +272,7 @@ class Population(HostOnly):
             raise PopulationError(
                 f"subject key {schema.subject!r} has missing values; every row needs its person"
             )
-        population = cls(table, schema, subjects, key)
+        population = cls(table, schema, subjects, key, handles)
         _ = population.coded_rows  # raises for values that cannot be counted
         return population
 

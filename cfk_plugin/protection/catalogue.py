@@ -28,9 +28,9 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +41,25 @@ from cfk_plugin.data.codes import (
     Floats,
     Ints,
     Mask,
+    least_row_each,
     mixed,
-    one_row_each,
     people_with,
 )
 from cfk_plugin.data.outcome_model import Model
+from cfk_plugin.data.population import Handles
 from cfk_plugin.errors import HostOnly, ModelError, PolicyError
 from cfk_plugin.protection.diversity import Diversity, merge
 from cfk_plugin.protection.entries import Entries, Trials
 from cfk_plugin.protection.groups import cover, divide
-from cfk_plugin.protection.regions import Regions, Space
-from cfk_plugin.protection.values import ColumnPeople, SharedValues, crowd_centres
+from cfk_plugin.protection.previous import Changes, FirstMembers, Previous, Stayed
+from cfk_plugin.protection.regions import Regions, Space, box_ncp
+from cfk_plugin.protection.values import (
+    LEAST_CROWD,
+    ColumnPeople,
+    SharedValues,
+    crowd_centres,
+    shared_count,
+)
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -60,9 +68,9 @@ _LIKELY_RECORDS = 8  # people whose private values are tried for it
 _LIKELY_ROWS = 400_000  # that the model is asked about for it, at most
 _AT_ONCE = 200_000  # rows in one call of the model
 _MOST_LISTED = 200  # regions whose required combinations stay in memory
+_ROWS_PER_ROW = 10  # that the model is asked about for entries, for each training row
+_LEAST_ROWS = 10_000  # that it may always be asked about
 _ROUNDING = 1e-9  # of leads, as in `Model.sure`
-
-_Number = TypeVar("_Number", np.float64, np.int64)
 
 Options = list[Floats]
 """Values of each quasi-identifier, shape (n_values,) each, that are combined with each other."""
@@ -119,10 +127,15 @@ class Catalogue(HostOnly):
         One row of each person of a region's group who has the outcome, as positions in the training
         table. Empty if the catalogue was read from a file.
     entries : Entries
-    centres : shape (n_centres, n_private); all private values that were offered to regions
+    centres : shape (n_centres, n_private); private values that answers may have
+    was_offered : shape (n_centres,); which of them were offered to regions
     shared : list of SharedValues, one for each private column in the order of ``codes.private``
     spans : shape (n_features,); the differences that count as 1 in distances. Those of private
         columns are not the extreme values of single people
+    first : FirstMembers, optional
+        None without a key, or without a subject in the schema.
+    changes : Changes, optional
+        How it differs from the previous catalogue, if there is one.
     """
 
     model: Model
@@ -131,6 +144,7 @@ class Catalogue(HostOnly):
     members: list[Ints]
     entries: Entries
     centres: Floats
+    was_offered: Mask
     shared: list[SharedValues]
     spans: Floats
     # of each large region, the sets of combinations that the model is asked about
@@ -138,6 +152,8 @@ class Catalogue(HostOnly):
     # by region, positions of required combinations among `_candidates`
     _required: dict[int, Ints] = field(default_factory=dict)
     _listed: dict[int, Floats] = field(default_factory=dict)
+    first: FirstMembers | None = None
+    changes: Changes | None = None
 
     @classmethod
     def build(
@@ -149,6 +165,8 @@ class Catalogue(HostOnly):
         settings: Settings,
         random: np.random.Generator,
         key: bytes = b"",
+        handles: Handles | None = None,
+        previous: Previous | None = None,
     ) -> Catalogue:
         """Build the catalogue of a training table.
 
@@ -163,20 +181,32 @@ class Catalogue(HostOnly):
         random : numpy Generator
         key : bytes
             Decides the order in which private values are offered. Without a key, `random` does.
+        handles : Handles, optional
+        previous : Previous, optional
+            It needs handles.
 
         Raises
         ------
         PolicyError
             If the people with the outcome form no group with k, l and t.
         """
-        eligible = one_row_each(person, np.flatnonzero(model.sure(rows)))
+        sure = np.flatnonzero(model.sure(rows))
+        eligible = least_row_each(person, sure, rows)
         if len(eligible) < settings.k:
             raise PolicyError(_no_group(settings))
         training = _Training(codes, rows, person, eligible, model, settings)
-        groups = _groups(training, random)
+        stayed = Stayed.nothing(codes, eligible)
+        if previous is not None and handles is not None:
+            stayed = previous.stayed(
+                rows, person, sure, handles.of_row, settings.k, codes, training.is_diverse
+            )
+        newcomers = replace(training, eligible=stayed.newcomers)
+        groups = _groups(newcomers, stayed, random)
         quasi_of_members = [rows[np.ix_(members, codes.quasi)] for members in groups.members]
-        shared, centres = _centres(training)
+        shared, centres = _centres(newcomers, previous)
         max_ncp = 1.0 if settings.max_ncp is None else settings.max_ncp
+        key_of_regions = b"" if handles is None else key
+        random_of = _random_of_region(groups.regions, key_of_regions, random)
         trials = Trials.of(
             model,
             groups.regions,
@@ -184,12 +214,29 @@ class Catalogue(HostOnly):
             k=settings.k,
             least_pureness=settings.least_pureness,
             max_ncp=max_ncp,
-            random=random,
+            random_of=random_of,
         )
-        entries = trials.offer(_in_keyed_order(centres, key, random), len(rows))
+        order = _keyed_order(centres, key, random)
+        n_first = 0
+        n_most = max(_ROWS_PER_ROW * len(rows), _LEAST_ROWS)
+        if previous is not None:
+            is_old = previous.was_offered(centres[order])
+            order = np.append(order[is_old], order[~is_old])
+            n_first = int(is_old.sum())
+            n_most = _ROWS_PER_ROW * len(groups.newcomers)
+        entries, n_offered = trials.offer(centres[order], n_most, n_first)
+        was_offered = np.zeros(len(centres), dtype=bool)
+        was_offered[order[:n_offered]] = True
         _log_groups_without(groups, entries)
+        changes = None
+        if previous is not None:
+            in_no_group = len(eligible) - len(np.unique(person[np.concatenate(groups.members)]))
+            changes = previous.changes(groups.of_previous, entries, in_no_group, stayed.slack)
         spans = codes.spans.copy()
         spans[codes.private] = [values.span for values in shared]
+        first = None
+        if handles is not None:
+            first = _first_members(groups, handles, previous)
         return cls(
             model,
             settings,
@@ -197,9 +244,12 @@ class Catalogue(HostOnly):
             groups.members,
             entries,
             centres,
+            was_offered,
             shared,
             spans,
-            _sets_of_large_regions(groups, quasi_of_members, settings, random),
+            _sets_of_large_regions(training, groups, random_of),
+            first=first,
+            changes=changes,
         )
 
     @property
@@ -296,24 +346,33 @@ class Catalogue(HostOnly):
         with_entries = np.unique(self.entries.region)
         self._ask_about([r for r in with_entries.tolist() if r not in self._required])
         facts = {"settings": asdict(self.settings), "margin": self.model.margin}
-        corners, region_of_corner = self._all_corners()
         required = [self._required[region] for region in with_entries.tolist()]
         arrays = {
-            "corners": corners,
-            "region_of_corner": region_of_corner,
-            "entries.region": self.entries.region,
-            "entries.values": self.entries.values,
+            **self.lasting,
             "entries.pureness": self.entries.pureness,
             "entries.has_outcome": self._has_outcome(),
-            "centres": self.centres,
             "spans": self.spans,
             "sets": _listed_sets(self._sets),
             "required": np.concatenate([np.empty(0, dtype=np.int64), *required]),
             "required.region": np.repeat(with_entries, [len(some) for some in required]),
         }
+        return facts, arrays
+
+    @property
+    def lasting(self) -> dict[str, NDArray[Any]]:
+        """The arrays of the content that the next catalogue needs; see `Previous`."""
+        corners, region_of_corner = self._all_corners()
+        arrays = {
+            "corners": corners,
+            "region_of_corner": region_of_corner,
+            "entries.region": self.entries.region,
+            "entries.values": self.entries.values,
+            "centres": self.centres,
+            "centres.was_offered": self.was_offered,
+        }
         for i, shared in enumerate(self.shared):
             arrays[f"shared.{i}"] = np.append(shared.values, shared.span)
-        return facts, arrays
+        return arrays if self.first is None else arrays | self.first.arrays()
 
     def _all_corners(self) -> tuple[Floats, Ints]:
         """Return combinations whose hulls are the regions, and the region of each."""
@@ -371,10 +430,12 @@ class Catalogue(HostOnly):
             [],
             entries,
             arrays["centres"],
+            arrays["centres.was_offered"],
             shared,
             arrays["spans"],
             _sets_of_list(arrays["sets"]),
             dict(zip(regions.tolist(), required, strict=True)),
+            first=FirstMembers.read(arrays),
         )
         is_same = np.array_equal(catalogue._has_outcome(), arrays["entries.has_outcome"])
         if not is_same or model.checked(catalogue._first_rows()) is not model:
@@ -387,19 +448,9 @@ class Catalogue(HostOnly):
 
 def _corners(regions: Regions, region: int) -> Floats:
     """Return combinations whose hull is a region, shape (n_corners, n_quasi)."""
-    columns = [regions.codes.columns[j] for j in regions.codes.quasi.tolist()]
-    options = [
-        _ends(part.options(region)) if column.is_line else part.options(region)
-        for column, part in zip(columns, regions.parts, strict=True)
-    ]
+    options = [part.ends(region) for part in regions.parts]
     n_corners = max(map(len, options))
     return np.column_stack([np.resize(values, n_corners) for values in options])
-
-
-def _ends(values: Floats) -> Floats:
-    """Return the least and largest of some values, and `MISSING` if it is one."""
-    numbers = values[values != MISSING]
-    return np.unique(np.concatenate([numbers[:1], numbers[-1:], values.min(keepdims=True)]))
 
 
 def _runs(values: NDArray[Any], start: Ints) -> list[NDArray[Any]]:
@@ -457,6 +508,12 @@ class _Training(HostOnly):
         """The rows of people with the outcome, shape (n_people, n_features)."""
         return self.rows[self.eligible]
 
+    def is_diverse(self, people: Ints) -> bool:
+        """Return whether some people, (n_people,), are diverse enough for a group."""
+        settings = self.settings
+        diversity = Diversity.of(self.codes, self.rows, people, settings.l, settings.t)
+        return diversity.is_trivial or diversity.has_group(np.ones(len(people), dtype=bool))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Groups(HostOnly):
@@ -465,45 +522,136 @@ class _Groups(HostOnly):
     Attributes
     ----------
     members : of each group, one row of each person with the outcome, as positions, (n_members,)
-    others : of each group, quasi-identifiers of all other people in its hull, (n_others, n_quasi)
+    of_previous : shape (n_previous,)
+        The number of each region of the previous catalogue; -1 if it went.
+    newcomers : shape (n_newcomers,)
+        One row of each newcomer who was in a group, also if its region was left out.
     """
 
     regions: Regions
     members: list[Ints]
-    others: list[Floats]
+    of_previous: Ints
+    newcomers: Ints
 
 
-def _groups(training: _Training, random: np.random.Generator) -> _Groups:
-    """Divide the people with the outcome into groups; everyone else joins the nearest group."""
-    codes = training.codes
-    rows = training.rows
+class _NewGroups(NamedTuple):
+    """Groups of newcomers; all numbers of rows are positions.
+
+    Attributes
+    ----------
+    members : shape (n_members,); one row of each newcomer
+    group : shape (n_members,)
+    others : shape (n_others,); further rows in the hulls of groups
+    group_of_others : shape (n_others,)
+    """
+
+    members: Ints
+    group: Ints
+    others: Ints
+    group_of_others: Ints
+
+    def with_others(self, rows: Ints, group: Ints) -> _NewGroups:
+        """Return the groups with further rows in their hulls."""
+        others = np.append(self.others, rows)
+        return self._replace(others=others, group_of_others=np.append(self.group_of_others, group))
+
+
+def _groups(newcomers: _Training, stayed: Stayed, random: np.random.Generator) -> _Groups:
+    """Return the groups that stay, and those of newcomers.
+
+    A new region that equals a previous one would seem to have stayed, so it is widened; if everyone
+    is inside, it is left out.
+    """
+    codes = newcomers.codes
+    rows = newcomers.rows
+    new = _new_groups(newcomers, stayed, random)
+    n_previous = len(stayed.is_kept)
+    while True:
+        everyone = np.concatenate([stayed.corners, rows[new.members], rows[new.others]])
+        group_of_new = n_previous + np.append(new.group, new.group_of_others)
+        group = np.append(stayed.region_of_corner, group_of_new)
+        regions = Regions.of_groups(codes, everyone, group)
+        rank = _rank(regions)
+        is_repeated = np.isin(rank, rank[:n_previous])
+        repeated = n_previous + np.flatnonzero(is_repeated[n_previous:])
+        widened, nearest = _nearest_outside(rows, regions, repeated)
+        if not len(widened):
+            break
+        new = new.with_others(nearest, widened - n_previous)
+    is_chosen = np.append(stayed.is_kept, ~is_repeated[n_previous:])
+    if not is_chosen.any():
+        raise PolicyError(_NOTHING_STAYED + _no_group(newcomers.settings))
+    place = np.where(is_chosen, np.searchsorted(np.unique(rank[is_chosen]), rank), -1)
+    place_of_row = place[group]
+    is_row = place_of_row >= 0
+    regions = Regions.of_groups(codes, everyone[is_row], place_of_row[is_row])
+    place_of_kept = place[:n_previous][stayed.is_kept]
+    members = np.concatenate([*stayed.members, new.members])
+    place_of_member = np.append(
+        np.repeat(place_of_kept, [len(some) for some in stayed.members]),
+        place[n_previous + new.group],
+    )
+    return _Groups(
+        regions,
+        _by_group(members, place_of_member, len(regions)),
+        place[:n_previous],
+        new.members,
+    )
+
+
+def _nearest_outside(rows: Floats, regions: Regions, numbers: Ints) -> tuple[Ints, Ints]:
+    """Return some regions, (n,), and for each the row outside of it that widens it least, (n,).
+
+    A region with all rows inside is not among them.
+    """
+    widened = []
+    nearest = []
+    if len(numbers):
+        space = Space(regions.codes)
+        _, first = np.unique(rows[:, regions.codes.quasi], axis=0, return_index=True)
+        points = space.points(rows[first])
+    for number in numbers.tolist():
+        is_inside = regions.contains(rows[first], number)
+        if is_inside.all():
+            continue
+        low = np.minimum(points[is_inside].min(axis=0), points)
+        high = np.maximum(points[is_inside].max(axis=0), points)
+        ncp = np.where(is_inside, np.inf, box_ncp(low, high, space.caps))
+        widened.append(number)
+        nearest.append(first[ncp.argmin()])
+    return np.array(widened, dtype=np.int64), np.array(nearest, dtype=np.int64)
+
+
+def _new_groups(newcomers: _Training, stayed: Stayed, random: np.random.Generator) -> _NewGroups:
+    """Divide newcomers into groups; everyone who is in no region that stays joins the nearest."""
+    codes = newcomers.codes
+    rows = newcomers.rows
+    if len(newcomers.eligible) < newcomers.settings.k:
+        nothing = np.empty(0, dtype=np.int64)
+        return _NewGroups(nothing, nothing, nothing, nothing)
     space = Space(codes)
-    points = space.points(training.members)
-    group = _divided(training, points, space.caps, random)
-    person = training.person
-    others = np.setdiff1d(np.arange(len(rows)), training.eligible)
-    with_outcome = person[training.model.has_outcome(rows)]
+    points = space.points(newcomers.members)
+    group = _divided(newcomers, points, space.caps, random)
+    person = newcomers.person
+    others = np.setdiff1d(np.arange(len(rows)), newcomers.eligible)
+    is_covered = stayed.covers(rows[others])
+    others = np.append(others[~is_covered], others[is_covered])
+    with_outcome = person[newcomers.model.has_outcome(rows)]
     joined, wider = cover(
         points,
         group,
         space.points(rows[others]),
         ~np.isin(person[others], with_outcome),
-        person[np.append(training.eligible, others)],
+        person[np.append(newcomers.eligible, others)],
         space.caps,
-        training.settings.k,
+        newcomers.settings.k,
+        n_joining=int((~is_covered).sum()),
     )
-    inside = np.concatenate([training.eligible, others, others[wider[:, 1]]])
-    group_inside = np.concatenate([group, joined, wider[:, 0]])
-    rank = _rank(Regions.of_groups(codes, rows[inside], group_inside))
-    quasi = rows[:, codes.quasi]
-    not_members = np.concatenate([others, others[wider[:, 1]]])
-    group_of_others = np.concatenate([joined, wider[:, 0]])
-    is_other = ~np.isin(person[not_members], person[training.eligible])
-    n_groups = int(rank.max()) + 1
-    return _Groups(
-        Regions.of_groups(codes, rows[inside], rank[group_inside]),
-        _by_group(training.eligible, rank[group], n_groups),
-        _by_group(quasi[not_members[is_other]], rank[group_of_others[is_other]], n_groups),
+    return _NewGroups(
+        newcomers.eligible,
+        group,
+        np.append(others[: len(joined)], others[wider[:, 1]]),
+        np.append(joined, wider[:, 0]),
     )
 
 
@@ -559,47 +707,105 @@ def _rank(regions: Regions) -> Ints:
     so the order tells nothing about the order of the table.
     """
     ncp = np.round(regions.ncp, 12).tolist()
-    texts = [json.dumps(regions.region(i).to_dict(), sort_keys=True) for i in range(len(regions))]
+    texts = [_text(regions, i) for i in range(len(regions))]
     keys = list(zip(ncp, texts, strict=True))
     place = {key: number for number, key in enumerate(sorted(set(keys)))}
     return np.array([place[key] for key in keys])
 
 
-def _by_group(rows: NDArray[_Number], group: Ints, n_groups: int) -> list[NDArray[_Number]]:
-    """Return the rows, or their positions, of each group."""
+def _text(regions: Regions, region: int) -> str:
+    return json.dumps(regions.region(region).to_dict(), sort_keys=True)
+
+
+def _by_group(rows: Ints, group: Ints, n_groups: int) -> list[Ints]:
+    """Return the positions of rows of each group."""
     order = np.argsort(group, kind="stable")
-    start = np.searchsorted(group[order], np.arange(1, n_groups))
-    return np.split(rows[order], start)
+    start = np.searchsorted(group[order], np.arange(n_groups + 1))
+    return [rows[order[start[i] : start[i + 1]]] for i in range(n_groups)]
 
 
-def _centres(training: _Training) -> tuple[list[SharedValues], Floats]:
-    """Return what may be shared of each private column, and centres of crowds, (n, n_private)."""
-    codes = training.codes
-    k = training.settings.k
-    members = training.members
-    if not len(codes.private):
+def _centres(newcomers: _Training, previous: Previous | None) -> tuple[list[SharedValues], Floats]:
+    """Return what may be shared of each private column, and centres of crowds, (n, n_private).
+
+    What the previous catalogue has of them stays. Too few newcomers add nothing.
+    """
+    codes = newcomers.codes
+    k = newcomers.settings.k
+    members = newcomers.members
+    columns = [codes.columns[j] for j in codes.private.tolist()]
+    if not columns:
         return [], np.empty((1, 0))
-    shared = []
-    for j in codes.private.tolist():
-        people = ColumnPeople.of(training.rows[:, j], training.person)
-        shared.append(SharedValues.of(codes.columns[j], people, members[:, j], k))
-    combinations, n_people = people_with(training.rows[:, codes.private], training.person)
-    people_of = {
-        row.tobytes(): count for row, count in zip(combinations, n_people.tolist(), strict=True)
-    }
-    return shared, crowd_centres(members[:, codes.private], shared, people_of, k)
+    if previous is not None and len(members) < LEAST_CROWD * k:
+        of_columns = zip(columns, previous.shared, previous.spans, strict=True)
+        return [SharedValues(*of_column) for of_column in of_columns], previous.centres
+    private = newcomers.rows[:, codes.private]
+    person = newcomers.person
+    counts = [ColumnPeople.of(values, person) for values in private.T]
+    people_of = _people_of(private, person)
+    if previous is not None:
+        is_new = np.isin(person, person[newcomers.eligible])
+        counts = [
+            people.with_newcomers(ColumnPeople.of(values, person[is_new]), k)
+            for people, values in zip(counts, private[is_new].T, strict=True)
+        ]
+        of_newcomers = _people_of(private[is_new], person[is_new])
+        n_newcomers = np.array([of_newcomers.get(values, 0) for values in people_of])
+        n_people = shared_count(np.array([*people_of.values()]), n_newcomers, k)
+        people_of = dict(zip(people_of, n_people.tolist(), strict=True))
+    shared = [
+        SharedValues.of(column, people, values, k)
+        for column, people, values in zip(columns, counts, members[:, codes.private].T, strict=True)
+    ]
+    if previous is None:
+        return shared, crowd_centres(members[:, codes.private], shared, people_of, k)
+    shared = previous.joined(shared)
+    new = crowd_centres(members[:, codes.private], shared, people_of, k)
+    return shared, np.unique(np.concatenate([previous.centres, new]), axis=0)
 
 
-def _in_keyed_order(centres: Floats, key: bytes, random: np.random.Generator) -> Floats:
-    """Return centres in an order that nobody without the key can foresee.
+def _people_of(values: Floats, person: Ints) -> dict[bytes, int]:
+    """Return how many people have each row of some values, (n_rows, n_columns), by its bytes."""
+    rows, n_people = people_with(values, person)
+    return {row.tobytes(): n for row, n in zip(rows, n_people.tolist(), strict=True)}
+
+
+def _keyed_order(centres: Floats, key: bytes, random: np.random.Generator) -> Ints:
+    """Return an order of centres that nobody without the key can foresee, (n_centres,).
 
     If it followed from the training table, an attacker could infer who is in it from the pairs of
     regions and private values that were still tried.
     """
     if not key:
-        return centres[random.permutation(len(centres))]
+        return random.permutation(len(centres))
     digests = [hmac.digest(key, b"centre" + row.tobytes(), "sha256") for row in centres]
-    return centres[sorted(range(len(centres)), key=digests.__getitem__)]
+    order = sorted(range(len(centres)), key=digests.__getitem__)
+    return np.array(order, dtype=np.int64)
+
+
+def _random_of_region(
+    regions: Regions, key: bytes, random: np.random.Generator
+) -> Callable[[int], np.random.Generator]:
+    """Return what gives the random numbers of a region.
+
+    With a key, they are the same in the next catalogue, whatever other regions there are.
+    """
+    if not key:
+        return lambda _: random
+
+    def random_of(region: int) -> np.random.Generator:
+        digest = hmac.digest(key, b"region" + _text(regions, region).encode(), "sha256")
+        return np.random.default_rng(int.from_bytes(digest))
+
+    return random_of
+
+
+def _first_members(groups: _Groups, handles: Handles, previous: Previous | None) -> FirstMembers:
+    """Return for whom the regions were made, in this catalogue or before it."""
+    members = np.concatenate(groups.members)
+    region = np.repeat(np.arange(len(groups.members)), [len(some) for some in groups.members])
+    first = FirstMembers.of(handles.of_row[members], region, handles.of_key)
+    first = first.with_others(handles.of_row[groups.newcomers])
+    return first if previous is None else first.with_others(previous.first.handles)
 
 
 def _log_groups_without(groups: _Groups, entries: Entries) -> None:
@@ -626,25 +832,25 @@ def _log_groups_without(groups: _Groups, entries: Entries) -> None:
 
 
 def _sets_of_large_regions(
-    groups: _Groups,
-    quasi_of_members: Sequence[Floats],
-    settings: Settings,
-    random: np.random.Generator,
+    training: _Training, groups: _Groups, random_of: Callable[[int], np.random.Generator]
 ) -> dict[int, list[Options]]:
     """Return sets of combinations at which answers of large regions are checked.
 
-    The people of a set are members of the region, and as many others of its group, so that members
-    cannot be recognised. A set has all combinations of its people's values, so it does not reveal
-    which values belong together. All members are in a set.
+    The people of a set are members of the region, and as many others inside, so that members cannot
+    be recognised. A set has all combinations of its people's values, so it does not reveal which
+    values belong together. All members are in a set.
     """
+    rows = training.rows
+    person = training.person
     sets = {}
-    for region in range(len(groups.regions)):
-        if groups.regions.size(region) <= settings.most_combinations:
+    for region, members in enumerate(groups.members):
+        if groups.regions.size(region) <= training.settings.most_combinations:
             continue
-        members = quasi_of_members[region]
-        others = random.permutation(groups.others[region])[: len(members)]
-        people = np.unique(np.concatenate([members, others]), axis=0)
-        options = _hidden(people, settings)
+        inside = np.flatnonzero(groups.regions.contains(rows, region))
+        others = inside[~np.isin(person[inside], person[members])]
+        others = random_of(region).permutation(others)[: len(members)]
+        quasi = rows[np.ix_(np.append(members, others), training.codes.quasi)]
+        options = _hidden(np.unique(quasi, axis=0), training.settings)
         if options:
             sets[region] = options
     return sets
@@ -671,6 +877,13 @@ def _hidden(people: Floats, settings: Settings) -> list[Options]:
 
 def _n_combinations(options: Options) -> float:
     return float(np.prod([len(values) for values in options], dtype=np.float64))
+
+
+_NOTHING_STAYED = (
+    "no region of the previous catalogue has k first members who are still there and have the"
+    " outcome, and newcomers are too few; fit without previous=, which is a release of its own. In"
+    " other words: "
+)
 
 
 def _no_group(settings: Settings) -> str:

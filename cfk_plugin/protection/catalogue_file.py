@@ -76,6 +76,15 @@ class CatalogueFile(HostOnly):
         attributes = tuple(_attribute(settings) for settings in self.facts["schema"])
         return Schema(attributes, Wording.from_plain(self.facts["wording"]))
 
+    def arrays_of(self, part: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the catalogue of one outcome."""
+        prefix = f"{part}."
+        return {
+            name.removeprefix(prefix): array
+            for name, array in self.arrays.items()
+            if name.startswith(prefix)
+        }
+
     @cached_property
     def codes(self) -> Codes:
         """The codes of the training table, as far as the file has their values."""

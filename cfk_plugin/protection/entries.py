@@ -5,7 +5,7 @@ What is admissible, and why that protects people, is in `cfk_plugin.protection.c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,8 +20,6 @@ from cfk_plugin.protection.regions import Regions
 _SAMPLED = 64  # combinations of a region at which an entry is tried
 _CONFIDENCE = 0.9999  # of the lower end of a sampled pureness: many entries are tried
 _CENTRES = 32  # that are offered before regions without an entry are looked at
-_ROWS_PER_ROW = 10  # that the model is asked about for entries, for each training row
-_LEAST_ROWS = 10_000  # that it may always be asked about
 _AT_ONCE = 200_000  # rows in one call of the model
 _TIE = 1e-12
 
@@ -115,9 +113,12 @@ class Trials(HostOnly):
         k: int,
         least_pureness: float,
         max_ncp: float,
-        random: np.random.Generator,
+        random_of: Callable[[int], np.random.Generator],
     ) -> Trials:
-        """Prepare trials in the regions whose NCP is not above `max_ncp`."""
+        """Prepare trials in the regions whose NCP is not above `max_ncp`.
+
+        `random_of` returns the random numbers with which a region is sampled.
+        """
         numbers = np.flatnonzero(regions.ncp <= max_ncp + _TIE)
         cells = [np.empty((0, len(regions.codes.quasi)))]
         n_people = [np.empty(0, dtype=np.int64)]
@@ -134,7 +135,9 @@ class Trials(HostOnly):
             cells=np.concatenate(cells),
             n_people=np.concatenate(n_people),
             start=np.cumsum([len(some) for some in cells])[:-1],
-            samples=[regions.sample(region, _SAMPLED, random) for region in numbers.tolist()],
+            samples=[
+                regions.sample(region, _SAMPLED, random_of(region)) for region in numbers.tolist()
+            ],
             is_sample=sizes > _SAMPLED,
         )
 
@@ -143,28 +146,45 @@ class Trials(HostOnly):
         """The most rows that the model is asked about for one centre."""
         return len(self.cells) + sum(map(len, self.samples))
 
-    def offer(self, centres: Floats, n_training_rows: int) -> Entries:
+    def offer(self, centres: Floats, n_most: int, n_first: int = 0) -> tuple[Entries, int]:
         """Offer centres to regions until each region has an entry, or enough rows were asked about.
 
-        Each centre is offered to all regions, or to none. `centres` has the shape (n_centres,
-        n_private).
+        Each centre is offered to all regions, or to none.
+
+        Parameters
+        ----------
+        centres : shape (n_centres, n_private)
+        n_most : int
+            Rows that the model may be asked about.
+        n_first : int
+            So many centres are offered in any case, and do not count for `n_most`.
+
+        Returns
+        -------
+        entries : Entries
+        n_tried : int
+            How many centres were offered.
         """
         n_rows_of_centre = max(self.n_rows, 1)
         most_at_once = min(max(_AT_ONCE // n_rows_of_centre, 1), _CENTRES)
-        n_rows_left = max(_ROWS_PER_ROW * n_training_rows, _LEAST_ROWS)
+        n_rows_left = n_most
         nothing = np.empty(0, dtype=np.int64)
         entries = Entries(nothing, centres[:0], nothing, np.empty(0))
         start = 0
-        while start < len(centres) and len(np.unique(entries.region)) < len(self.regions):
+        while start < len(centres):
             n_centres = min(n_rows_left // n_rows_of_centre, most_at_once)
-            if n_centres < 1 and start > 0:
+            if start < n_first:
+                n_centres = min(n_first - start, most_at_once)
+            elif len(np.unique(entries.region)) == len(self.regions):
+                break
+            elif n_centres < 1 and (start > 0 or n_most == 0):
                 break
             batch = centres[start : start + max(n_centres, 1)]
             admissible, n_rows = self._admissible(batch)
             entries = Entries.joined([entries, admissible])
-            n_rows_left -= n_rows
+            n_rows_left -= 0 if start < n_first else n_rows
             start += len(batch)
-        return entries
+        return entries, start
 
     def _admissible(self, centres: Floats) -> tuple[Entries, int]:
         """Return the entries of some centres, and how many rows the model was asked about."""

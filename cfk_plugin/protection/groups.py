@@ -569,8 +569,8 @@ class Cover(NamedTuple):
 
     Attributes
     ----------
-    group : shape (n_others,)
-        The group that each of their rows joins.
+    group : shape (n_joining,)
+        The group that each of the first rows joins.
     extra : shape (n_extra, 2)
         Groups, and rows that are inside their hulls without joining them.
     """
@@ -587,8 +587,9 @@ def cover(
     person: Ints,
     caps: Floats,
     k: int,
+    n_joining: int | None = None,
 ) -> Cover:
-    """Let all other rows join the group whose hull grows least.
+    """Let all other rows, or the first `n_joining`, join the group whose hull grows least.
 
     If only people with the outcome were in groups, an attacker who knows all quasi-identifiers
     could read outcomes off regions: a person outside of all regions was refused, and if exactly k
@@ -613,20 +614,24 @@ def cover(
         The number of each row's person.
     caps : shape (n_dimensions,)
     k : int
+    n_joining : int, optional
+        The others are only inside, or may be: they have a region already.
     """
     if not len(others):
         return Cover(np.empty(0, np.int64), np.empty((0, 2), np.int64))
     everyone = Points.of(np.concatenate([points, others]), caps)
     hulls = _Hulls.of(everyone, group)
-    joined = _groups_to_join(everyone, hulls, group)
+    joined = _groups_to_join(everyone, hulls, group)[:n_joining]
     person_of_other = person[len(points) :]
     n_groups = len(hulls.cost)
     n_needed = np.ceil(_REFUSED * np.bincount(group)).astype(np.int64)
-    n_needed -= _n_people(joined[is_refused], person_of_other[is_refused], n_groups)
+    joiner = person_of_other[: len(joined)]
+    is_refused_joiner = is_refused[: len(joined)]
+    n_needed -= _n_people(joined[is_refused_joiner], joiner[is_refused_joiner], n_groups)
     poor = np.flatnonzero(n_needed > 0)
     poor = poor[_people_inside(everyone, np.append(group, joined), person, poor) < 2 * k]
-    is_counted = is_refused & np.isin(joined, poor)
-    counted = _pairs(joined[is_counted], person_of_other[is_counted], person)
+    is_counted = is_refused_joiner & np.isin(joined, poor)
+    counted = _pairs(joined[is_counted], joiner[is_counted], person)
     extra = [np.empty((0, 2), np.int64)]
     refused = len(points) + one_row_each(person_of_other, np.flatnonzero(is_refused))
     representative = np.unique(group, return_index=True)[1][poor]
@@ -682,7 +687,8 @@ def _groups_to_join(everyone: Points, hulls: _Hulls, group: Ints) -> Ints:
 def _people_inside(everyone: Points, group: Ints, person: Ints, numbers: Ints) -> Ints:
     """Return how many people at least are inside the hulls of some groups, (n_numbers,).
 
-    `group` and `person` are those of all rows. A person counts as far as their rows are inside.
+    `person` is that of all rows, and `group` that of the first ones, whose hulls these are. A
+    person counts as far as their rows are inside.
     """
     hulls = _Hulls.of(everyone, group)
     first, cell = cells(everyone)
@@ -690,7 +696,7 @@ def _people_inside(everyone: Points, group: Ints, person: Ints, numbers: Ints) -
     counts = np.zeros(len(everyone))  # at the first point of each cell
     counts[first] = np.bincount(cell, share)
     representative = np.unique(group, return_index=True)[1][numbers]
-    n_people = _n_people(group, person, len(hulls.cost))[numbers]
+    n_people = _n_people(group, person[: len(group)], len(hulls.cost))[numbers]
     for some, near in _compared(everyone, representative, first):
         growth = hulls.growth(everyone, near, numbers[some][:, None])
         is_inside = (near >= 0) & (growth <= _SAME)

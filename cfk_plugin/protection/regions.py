@@ -199,6 +199,15 @@ class LineParts(HostOnly):
         options = places[(places >= self.low[region]) & (places <= self.high[region])]
         return np.append(options, MISSING) if self.has_missing[region] else options
 
+    def ends(self, region: int) -> Floats:
+        """Return both ends, and `MISSING` if it is inside; no one may have them any more."""
+        ends: list[float] = []
+        if self.low[region] <= self.high[region]:
+            ends += [self.low[region], self.high[region]]
+        if self.has_missing[region]:
+            ends.append(MISSING)
+        return np.array(ends)
+
     def part(self, region: int) -> Part:
         """Return the part of a region as it is released."""
         low = float(self.low[region])
@@ -271,6 +280,8 @@ class SetParts(HostOnly):
     def options(self, region: int) -> Floats:
         """Return the categories inside a region, shape (n_options,)."""
         return np.flatnonzero(self.inside[region]).astype(np.float64)
+
+    ends = options
 
     def part(self, region: int) -> Part:
         """Return the part of a region as it is released."""

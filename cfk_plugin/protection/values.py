@@ -25,11 +25,13 @@ from pandas.api import types
 from cfk_plugin.data.codes import DAY, MISSING, Column, Floats, Ints, Mask
 from cfk_plugin.errors import HostOnly, PolicyError
 
+LEAST_CROWD = 2
+"""So many times k people are in a crowd."""
+
 _GRID_STEPS = 20  # about the most steps of the coarsest grid over the range of a column
 _RANGE_STEPS = 100  # the same for the grid to which the ends of the range are rounded
 _GRIDS = 6  # grids that are tried, each finer than the one before
 _CROWDS = 512  # after so many crowds none is halved any more
-_LEAST_CROWD = 2  # times k people in a crowd
 _CLASSES = 32  # ranges of one number by which people are divided first
 _VARIED = 3  # columns in which centres are varied
 _OTHER_CATEGORIES = 2  # to which each of them is set
@@ -90,6 +92,15 @@ class Step:
         return self.multiples(np.arange(first, last + 1, dtype=np.float64))
 
 
+def shared_count(n_people: Ints, n_newcomers: Ints, k: int) -> Ints:
+    """Return how many people count as having values after an earlier catalogue, (n_values,).
+
+    If a value was shared as soon as one newcomer has it, next to k - 1 others, the newcomer would
+    be recognised. So newcomers count if they are k; otherwise there are fewer than k people.
+    """
+    return np.where(n_newcomers >= k, n_newcomers, np.minimum(n_people, k - 1))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnPeople(HostOnly):
     """How many people have each value of a column.
@@ -102,6 +113,12 @@ class ColumnPeople(HostOnly):
 
     values: Floats
     counts: Ints
+
+    def with_newcomers(self, newcomers: ColumnPeople, k: int) -> ColumnPeople:
+        """Return counts with which a value is shared only if at least k newcomers have it."""
+        return ColumnPeople(
+            self.values, shared_count(self.counts, newcomers.of_numbers(self.values), k)
+        )
 
     @classmethod
     def of(cls, values: Floats, person: Ints) -> ColumnPeople:
@@ -497,7 +514,7 @@ class _CrowdSearch(HostOnly):
         self._shared = shared
         self._people_of = people_of
         self._k = k
-        self._least = _LEAST_CROWD * k
+        self._least = LEAST_CROWD * k
         self._lines = [j for j, values in enumerate(shared) if values.column.is_line]
         self._nominal = [j for j, values in enumerate(shared) if not values.column.is_line]
         self._line_values = np.ascontiguousarray(private[:, self._lines])

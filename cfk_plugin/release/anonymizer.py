@@ -65,9 +65,9 @@ class KAnonymizer(HostOnly, BaseEstimator):
 
     Protects against linking an explanation to a person by quasi-identifiers: every region that
     leaves holds at least k people of the population, and by default k people with the desired
-    outcome are mapped to it, with whom the model is consistent; see `PrivacyPolicy`. Each fit is a
-    release of its own: an attacker can compare those of several fits. Private values are released
-    as the policy says.
+    outcome are mapped to it, with whom the model is consistent; see `PrivacyPolicy`. An attacker
+    can compare several fits, unless `fit` gets the catalogue before it as ``previous``. Private
+    values are released as the policy says.
 
     Parameters
     ----------
@@ -131,6 +131,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         *,
         threshold: float | None = None,
         later: Sequence[Any] = (),
+        previous: Catalogue | str | Path | None = None,
     ) -> KAnonymizer:
         """Bind population, model and desired outcome; everything that can be refused is refused
         here.
@@ -152,6 +153,15 @@ class KAnonymizer(HostOnly, BaseEstimator):
             Models that were trained again: on bootstraps or folds of the rows, or last months'
             models; eight are a good number. An answer of the catalogue then needs an outcome that
             each of these gives too. The policy's margin is used with it only if it is a number.
+        previous : Catalogue or path, optional
+            The catalogue that this one follows, or its file. An attacker may have both. A region
+            stays, bounds and all, while at least k of the people for whom it was made have been in
+            the table ever since, with the outcome under the model of each fit; otherwise it goes
+            with its entries. New regions are made for newcomers, and new private values of at least
+            2k of them. An attacker still sees which regions went, so that someone of their people
+            left or has another outcome. ``catalogue_.changes`` counts what is lost. Both fits need
+            the same key, and the schema's subject. Without `previous`, a fit is a release of its
+            own.
 
         Returns
         -------
@@ -176,8 +186,10 @@ class KAnonymizer(HostOnly, BaseEstimator):
         models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
         if models_later and self.policy_.guarantee == "lookup":
             raise PolicyError('later= needs guarantee="catalogue"')
+        if previous is not None and self.policy_.guarantee == "lookup":
+            raise PolicyError('previous= needs guarantee="catalogue"')
         with doing("asking the model about the training rows"):
-            self._learn(population, thresholded(model, threshold), desired, models_later)
+            self._learn(population, thresholded(model, threshold), desired, models_later, previous)
         return self
 
     @classmethod
@@ -238,7 +250,12 @@ class KAnonymizer(HostOnly, BaseEstimator):
         return anonymizer
 
     def _learn(
-        self, population: Population, model: Any, desired: Any, later: Sequence[Any]
+        self,
+        population: Population,
+        model: Any,
+        desired: Any,
+        later: Sequence[Any],
+        previous: Catalogue | str | Path | None,
     ) -> None:
         """Learn all attributes that end in an underscore, in the order in which they depend."""
         self.manager_ = load_plugins(self.plugins)
@@ -259,7 +276,13 @@ class KAnonymizer(HostOnly, BaseEstimator):
         self.lookup_ = None
         with doing("finding answers for the catalogue"):
             catalogue = Catalogue.build(
-                population, self.policy_, self.goal_, self.model_, self.later_, self.random_state
+                population,
+                self.policy_,
+                self.goal_,
+                self.model_,
+                self.later_,
+                self.random_state,
+                previous,
             )
         self._use(catalogue, model)
 
@@ -604,8 +627,9 @@ class KAnonymizer(HostOnly, BaseEstimator):
         k people or to no one. It does not hide who may be in the table. The order of entries
         follows from what they say.
 
-        Each fit is a release of its own: if an earlier catalogue of the same people was published,
-        an attacker who compares the two learns something about the people who joined or left.
+        If an earlier catalogue of the same people was published, and `fit` did not get it as
+        ``previous``, an attacker who compares the two learns something about the people who joined
+        or left.
 
         Returns
         -------

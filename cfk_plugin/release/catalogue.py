@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,13 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population, configured_key
 from cfk_plugin.data.region import Region, natural, to_text
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.errors import HostOnly, ModelError, PolicyError
+from cfk_plugin.errors import HostOnly, InputError, ModelError, PolicyError
 from cfk_plugin.metrics.provenance import facts_of
 from cfk_plugin.protection.catalogue import Catalogue as OutcomeCatalogue
 from cfk_plugin.protection.catalogue import Settings
 from cfk_plugin.protection.catalogue_file import CatalogueFile
+from cfk_plugin.protection.previous import Changes, PreviousOutcomes
+from cfk_plugin.protection.previous import Previous as PreviousCatalogue
 from cfk_plugin.release.fail_closed import failing_closed
 from cfk_plugin.release.recount import (
     Certified,
@@ -44,6 +47,7 @@ from cfk_plugin.release.recount import (
 )
 from cfk_plugin.release.results import GeneralizedCounterfactual
 
+_log = logging.getLogger("cfk_plugin")
 _AT_ONCE = 256  # entries that are counted together
 _CONTENT = ("outcome", "region", "released")  # what an entry says; no two entries say the same
 
@@ -83,6 +87,8 @@ class Catalogue(HostOnly):
         What the caller of `save` wrote into the file.
     order_key : bytes
         Decides the order in which entries are published.
+    changes : Changes, optional
+        How it differs from the previous catalogue, if it was fitted with one.
     """
 
     schema: Schema
@@ -94,6 +100,7 @@ class Catalogue(HostOnly):
     facts: Mapping[str, Any]
     notes: Mapping[str, Any]
     order_key: bytes
+    changes: Changes | None = None
 
     @classmethod
     def build(
@@ -104,13 +111,14 @@ class Catalogue(HostOnly):
         label_model: LabelModel,
         later: Sequence[LabelModel],
         random_state: int,
+        previous: Catalogue | str | Path | None = None,
     ) -> Catalogue:
-        """Build the catalogue of a training table.
+        """Build the catalogue of a training table, after a previous one if there is one.
 
         Raises
         ------
         PolicyError
-            If too few people have the outcome.
+            If too few people have the outcome, or the catalogue cannot follow the previous one.
         ModelError
             If there is a margin, and a model has no probabilities.
         """
@@ -122,12 +130,14 @@ class Catalogue(HostOnly):
             t=policy.t,
             max_ncp=policy.max_ncp,
         )
+        before = None if previous is None else _previous(previous, population, goal)
         parts = []
         refusals = []
         for label, model_of_label in _models(model, goal, population):
             try:
+                of_label = None if before is None else before.of_label(natural(label))
                 catalogue = _outcome_catalogue(
-                    population, policy, model_of_label, settings, random_state
+                    population, policy, model_of_label, settings, random_state, of_label
                 )
             except PolicyError as error:
                 refusals.append(error)
@@ -141,6 +151,16 @@ class Catalogue(HostOnly):
             )
         if not parts:
             raise refusals[0]
+        changes = None
+        if before is not None:
+            changes = before.changes(
+                {
+                    natural(part.label): part.catalogue.changes
+                    for part in parts
+                    if part.catalogue.changes is not None
+                }
+            )
+            _log.info("%s", changes)
         return cls(
             schema=population.schema,
             policy=policy,
@@ -151,6 +171,7 @@ class Catalogue(HostOnly):
             facts=facts_of(population, policy.k),
             notes={},
             order_key=hmac.digest(population.key, b"order of entries", "sha256"),
+            changes=changes,
         )
 
     @property
@@ -219,7 +240,12 @@ class Catalogue(HostOnly):
     # The file
 
     def save(
-        self, path: str | Path, *, key: bytes | None = None, notes: Mapping[str, Any] | None = None
+        self,
+        path: str | Path,
+        *,
+        key: bytes | None = None,
+        notes: Mapping[str, Any] | None = None,
+        handles: bool = True,
     ) -> None:
         """Write the catalogue to one file, with which another process gives the same answers.
 
@@ -235,6 +261,9 @@ class Catalogue(HostOnly):
             purpose are not detected.
         notes : mapping, optional
             Plain values for the reader of the file, found in `notes`.
+        handles : bool
+            Whether the file says, in keyed digests, who its people are. ``fit(previous=...)`` needs
+            it. There are none without a key, or without a subject in the schema.
 
         Raises
         ------
@@ -263,6 +292,8 @@ class Catalogue(HostOnly):
             "facts": dict(self.facts),
             "notes": {**self.notes, **(notes or {})},
         }
+        if not handles:
+            arrays = {name: array for name, array in arrays.items() if ".first" not in name}
         file = CatalogueFile.of_table(self.schema, self.codes, public, key)
         file.with_content(facts, arrays).write(path)
 
@@ -313,12 +344,7 @@ class Catalogue(HostOnly):
             asked = asked.without_probabilities()
         parts = []
         for i, facts_of_part in enumerate(facts["parts"]):
-            prefix = f"{i}."
-            arrays = {
-                name.removeprefix(prefix): array
-                for name, array in file.arrays.items()
-                if name.startswith(prefix)
-            }
+            arrays = file.arrays_of(i)
             label = facts_of_part["label"]
             model_of_label = asked.with_outcome(_is_met(goal, label))
             catalogue = OutcomeCatalogue.of_content(facts_of_part, arrays, model_of_label)
@@ -347,6 +373,55 @@ class Catalogue(HostOnly):
 
 
 # Building
+
+
+def _previous(
+    previous: Catalogue | str | Path, population: Population, goal: DesiredOutcome
+) -> PreviousOutcomes:
+    """Return the previous catalogue, in the codes of a training table."""
+    handles = population.handles
+    if handles is None:
+        raise PolicyError(
+            "previous= needs a key, and the person of each row: set CFK_KEY, and name the column"
+            " in Schema.from_frame(..., subject=...)"
+        )
+    if isinstance(previous, Catalogue):
+        schema = previous.schema
+        codes = previous.codes
+        goal_then = previous.goal.to_json()
+        parts = [
+            (natural(part.label), part.catalogue.model.margin, part.catalogue.lasting)
+            for part in previous.parts
+        ]
+    else:
+        if not isinstance(previous, (str, Path)):
+            raise InputError(
+                f"previous must be a Catalogue or a path, got {type(previous).__name__}; pass"
+                " catalogue_ of the anonymizer, or the file that its save() wrote"
+            )
+        file = CatalogueFile.read(previous, population.key)
+        schema = file.schema
+        codes = file.codes
+        goal_then = file.facts["goal"]
+        parts = [
+            (facts["label"], facts["margin"], file.arrays_of(i))
+            for i, facts in enumerate(file.facts["parts"])
+        ]
+    if goal_then != goal.to_json():
+        raise PolicyError("the previous catalogue is for another outcome; fit without previous=")
+    if _declared(schema) != _declared(population.schema):
+        raise PolicyError(
+            "the previous catalogue has other columns, or other roles, weights or hierarchies of"
+            " columns; fit without previous="
+        )
+    return PreviousOutcomes.of(codes, parts, population.row_codes, handles)
+
+
+def _declared(schema: Schema) -> str:
+    """Return what a catalogue and the next one must agree on."""
+    columns = [schema[name] for name in sorted(schema.features)]
+    facts = [(some.name, some.role, some.kind, some.weight, some.hierarchy) for some in columns]
+    return repr(facts)
 
 
 def _model(
@@ -392,11 +467,12 @@ def _outcome_catalogue(
     model: Model,
     settings: Settings,
     random_state: int,
+    previous: PreviousCatalogue | None,
 ) -> OutcomeCatalogue:
     """Build the catalogue of one outcome.
 
-    If the policy leaves the margin open, and the people with the margin form no group, there is no
-    margin.
+    If the policy leaves the margin open, it is not above that of the previous catalogue, and if the
+    people with the margin form no group, there is no margin.
     """
     rows = population.coded_rows
     person = population.person_of_row
@@ -405,12 +481,22 @@ def _outcome_catalogue(
         random = np.random.default_rng(random_state)
         model_with_margin = model.with_margin(margin)
         return OutcomeCatalogue.build(
-            population.row_codes, rows, person, model_with_margin, settings, random, population.key
+            population.row_codes,
+            rows,
+            person,
+            model_with_margin,
+            settings,
+            random,
+            population.key,
+            population.handles,
+            previous,
         )
 
     if policy.margin != "auto":
         return build(policy.margin)
     margin = choose_margin(model, rows, person, policy.k)
+    if previous is not None:
+        margin = min(margin, previous.margin)
     try:
         return build(margin)
     except PolicyError:

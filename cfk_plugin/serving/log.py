@@ -143,7 +143,9 @@ def log_protected_model(
             "strict": strict,
             "model": model if has_uri else None,  # a path tells too much
         }
-        cast("Catalogue", anonymizer.catalogue_).save(artifacts["catalogue"], notes=settings)
+        cast("Catalogue", anonymizer.catalogue_).save(
+            artifacts["catalogue"], notes=settings, handles=False
+        )
         # MLflow asks for an example; no one should be led to store a person's row.
         warnings.filterwarnings("ignore", message=".*An input example was not provided")
         logged: ModelInfo = mlflow.pyfunc.log_model(

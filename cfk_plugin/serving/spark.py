@@ -219,7 +219,7 @@ def _content(catalogue: Catalogue, key: bytes) -> bytes:
     """Return the content of a catalogue's file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "catalogue.cfk"
-        catalogue.save(path, key=key)
+        catalogue.save(path, key=key, handles=False)
         return path.read_bytes()
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal
 
@@ -40,12 +40,15 @@ from attack_world import (
     rank,
 )
 from cfk_plugin import (
+    Attribute,
+    Catalogue,
     Explanations,
     Interval,
     KAnonymizer,
     Population,
     PrivacyPolicy,
     Region,
+    Schema,
 )
 from public_tables import forest
 
@@ -536,24 +539,48 @@ def sybil_score(world: World, victim: int, records: pd.DataFrame) -> Floats:
 # --- compare two catalogues
 
 
-def refit(world: World, people: pd.DataFrame, previous: Explanations | None) -> Explanations:
-    """Publish a catalogue of some people after a `previous` one.
+_KEY = b"a key of the data holder"
+_SHARES = (0.1, 0.25, 0.5)  # of the people who are replaced
+_ID = 1_000_000  # added to the number of a person who is outside of the table
 
-    The only place that says how the product is told of an earlier catalogue. Today it is not told.
-    """
-    population = Population.from_frame(people, world.schema)
+
+def refit(world: World, people: pd.DataFrame, previous: Catalogue | None) -> KAnonymizer:
+    """Fit a catalogue of some people after a `previous` one; the index says who they are."""
+    categories = [*world.people.select_dtypes(exclude="number")]
+    rows = people.assign(person=people.index).reset_index(drop=True)
+    schema = Schema.from_frame(
+        rows,
+        quasi_identifiers=world.quasi_identifiers,
+        nominal=categories,
+        subject="person",
+        columns={
+            name: Attribute(categories=sorted(world.everyone[name].dropna().unique()))
+            for name in categories
+        },
+    )
     anonymizer = KAnonymizer(policy=PrivacyPolicy(k=world.k))
-    anonymizer.fit(population, world.model, world.desired)
-    return anonymizer.published()
+    population = Population.from_frame(rows, schema, key=_KEY)
+    return anonymizer.fit(population, world.model, world.desired, previous=previous)
+
+
+def facts_of(published: Explanations) -> dict[Region, frozenset[str]]:
+    """Return what is published of each region, without exact counts of people."""
+    facts: dict[Region, set[str]] = {}
+    for entry in published.released:
+        ncp = f"{entry.certificate.ncp:.2f}"
+        pureness = f"{entry.certificate.pureness:.2f}"
+        fact = f"{dict(entry.released)} {ncp} {pureness}"
+        facts.setdefault(entry.region, set()).add(fact)
+    return {region: frozenset(of_region) for region, of_region in facts.items()}
 
 
 class JoinerDesired(Attack):
     """One person joins between two published catalogues, with the same model.
 
     The attacker has both catalogues and the quasi-identifiers of 16 people of whom one joined, and
-    ranks them by the number of regions that speak for them: regions of both catalogues whose
-    certified number of people changed and that contain the person, or that did not change and do
-    not. Control: two catalogues with the same regions, and exact counts of the people inside.
+    ranks them by the number of regions that speak for them: regions about which the catalogues
+    differ and that contain the person, or do not differ and do not contain the person. Control: two
+    catalogues with the same regions, and exact counts of the people inside.
     """
 
     name = "joiner-desired"
@@ -565,11 +592,11 @@ class JoinerDesired(Attack):
     def main(self, world: World, rng: Random) -> Attempts:
         candidates = self.candidates(world)
         first = refit(world, world.people, None)
-        before = {entry.region: entry.k for entry in answers_of(first)}
+        before = facts_of(first.published())
         values = []
         for joiner in range(len(candidates)):
-            people = pd.concat([world.people, candidates.iloc[[joiner]]], ignore_index=True)
-            after = {entry.region: entry.k for entry in answers_of(refit(world, people, first))}
+            people = pd.concat([world.people, candidates.iloc[[joiner]].rename(lambda i: i + _ID)])
+            after = facts_of(refit(world, people, first.catalogue_).published())
             values.append(rank(joiner_scores(before, after, candidates), joiner))
         return Attempts.of((value, 0.5) for value in values)
 
@@ -600,13 +627,193 @@ class JoinerRefused(JoinerDesired):
 
 
 def joiner_scores(
-    before: Mapping[Region, int], after: Mapping[Region, int], candidates: pd.DataFrame
+    before: Mapping[Region, Any], after: Mapping[Region, Any], candidates: pd.DataFrame
 ) -> Floats:
-    """Return how many regions speak for each candidate, from the people inside at both times."""
+    """Return how many regions speak for each candidate, from what is said of them."""
     scores = np.zeros(len(candidates))
-    for region in before.keys() & after.keys():
-        scores += inside(region, candidates) == (after[region] != before[region])
+    for region in before.keys() | after.keys():
+        is_changed = before.get(region) != after.get(region)
+        scores += inside(region, candidates) == is_changed
     return scores
+
+
+@dataclass(frozen=True, eq=False)
+class Turnover:
+    """Two published catalogues, between which a share of the people was replaced.
+
+    Attributes
+    ----------
+    added, dropped : entries only of the second, and only of the first catalogue
+    values : private values of both
+    new_values, old_values : private values of the second catalogue only, and those of the first
+    joined, left : people with the outcome; only rows whose values the schema has
+    world : World
+        With the people of today, and the outsiders who have not joined.
+    regions : those of the second catalogue
+    """
+
+    added: list[Answer]
+    dropped: list[Answer]
+    values: pd.DataFrame
+    new_values: pd.DataFrame
+    old_values: pd.DataFrame
+    joined: pd.DataFrame
+    left: pd.DataFrame
+    world: World
+    regions: set[Region]
+
+
+@cache
+def turnover(world: World, share: float) -> Turnover:
+    """Replace a share of a world's people by outsiders, and fit again with the same model."""
+    rng = np.random.default_rng(world.seed)
+    n = round(share * len(world.people))
+    is_leaving = np.zeros(len(world.people), dtype=bool)
+    is_leaving[rng.permutation(len(world.people))[:n]] = True
+    is_joining = np.zeros(len(world.outsiders), dtype=bool)
+    is_joining[rng.permutation(len(world.outsiders))[:n]] = True
+    joining = world.outsiders[is_joining]
+    first = refit(world, world.people, None)
+    people = pd.concat([world.people[~is_leaving], joining.rename(lambda i: i + _ID)])
+    second = refit(world, people, first.catalogue_)
+    before = {(entry.region, str(entry.values)): entry for entry in answers_of(first.published())}
+    after = {(entry.region, str(entry.values)): entry for entry in answers_of(second.published())}
+    old_values = {str(entry.values): entry.values for entry in before.values()}
+    values = {str(entry.values): entry.values for entry in after.values()}
+    return Turnover(
+        added=[after[key] for key in after.keys() - before.keys()],
+        dropped=[before[key] for key in before.keys() - after.keys()],
+        values=world.points([*(old_values | values).values()]),
+        new_values=world.points([values[text] for text in values.keys() - old_values.keys()]),
+        old_values=world.points([*old_values.values()]),
+        joined=joining[world.is_desired(joining)],
+        left=world.people[is_leaving & world.has_outcome],
+        world=replace(
+            world,
+            people=people.reset_index(drop=True),
+            outsiders=world.outsiders[~is_joining].reset_index(drop=True),
+        ),
+        regions={entry.region for entry in after.values()},
+    )
+
+
+class TurnoverJoined(Attack):
+    """The attacker looks for the private values of someone who joined in what is new.
+
+    Of 10, 25 and 50 % of the people, each is replaced by another one. The attacker has both published
+    catalogues, the quasi-identifiers of someone with the outcome who joined, and 20 private records,
+    one of which is this person's. The attacker ranks them by how much nearer they are to new entries
+    of regions that contain the person than to all entries. Control: the person has not joined.
+    """
+
+    name = "turnover-joined"
+    measure = "auc"
+    most = 0.6
+    n_people = 40  # for each share
+
+    def main(self, world: World, rng: Random) -> Attempts:
+        return Attempts.of(self.pairs(world, rng, is_control=False))
+
+    def control(self, world: World, rng: Random) -> Attempts:
+        return Attempts.of(self.pairs(world, rng, is_control=True))
+
+    def people_of(self, change: Turnover) -> pd.DataFrame:
+        return change.joined
+
+    def entries_of(self, change: Turnover) -> list[Answer]:
+        return change.added
+
+    def pairs(self, world: World, rng: Random, *, is_control: bool) -> Pairs:
+        for share in _SHARES:
+            change = turnover(world, share)
+            others = change.world.outsiders
+            others = others[world.is_desired(others)]
+            people = others if is_control else self.people_of(change)
+            people = people.iloc[rng.permutation(len(people))[: self.n_people]]
+            values_of_region: dict[Region, list[Any]] = {}
+            for entry in self.entries_of(change):
+                values_of_region.setdefault(entry.region, []).append(entry.values)
+            is_inside = {region: inside(region, people) for region in values_of_region}
+            for i in range(len(people)):
+                strangers = others.iloc[rng.integers(0, len(others), _RECORDS - 1)]
+                records = pd.concat([people.iloc[[i]], strangers], ignore_index=True)
+                theirs = [
+                    values
+                    for region, of_region in values_of_region.items()
+                    for values in of_region
+                    if is_inside[region][i]
+                ]
+                yield rank(turnover_scores(world, change, theirs, records), 0), 0.5
+
+
+class TurnoverLeft(TurnoverJoined):
+    """As `TurnoverJoined`, for people who left, and the entries that were dropped.
+
+    Control: people who were never there.
+    """
+
+    name = "turnover-left"
+
+    def people_of(self, change: Turnover) -> pd.DataFrame:
+        return change.left
+
+    def entries_of(self, change: Turnover) -> list[Answer]:
+        return change.dropped
+
+
+class TurnoverWho(Attack):
+    """The attacker asks which people joined, from their private values.
+
+    The catalogues are those of `TurnoverJoined`. The nearer a person is to private values that are
+    new, and the farther from the others, the likelier has the person joined. Other people have not
+    joined; all have the outcome. Control: the new values are those of the people who joined.
+    """
+
+    name = "turnover-who"
+    measure = "auc"
+    most = 0.6
+
+    def main(self, world: World, rng: Random) -> Attempts:
+        return self.attempts(world, is_control=False)
+
+    def control(self, world: World, rng: Random) -> Attempts:
+        return self.attempts(world, is_control=True)
+
+    def attempts(self, world: World, *, is_control: bool) -> Attempts:
+        parts = []
+        for share in _SHARES:
+            change = turnover(world, share)
+            others = change.world.outsiders
+            others = others[world.is_desired(others)]
+            new = change.joined if is_control else change.new_values
+            of_joined = nearer(world, change.joined, new, change.old_values)
+            of_others = nearer(world, others, new, change.old_values)
+            parts.append(Attempts.groups(of_joined, of_others))
+        return Attempts.pooled(parts)
+
+
+def nearer(world: World, people: pd.DataFrame, new: pd.DataFrame, old: pd.DataFrame) -> Floats:
+    """Return how much nearer people are to new private values than to old ones, (n_people,)."""
+    if not len(new):
+        return np.zeros(len(people))
+    to_new = world.distances.between(people, new, world.private).min(axis=1)
+    to_old = world.distances.between(people, old, world.private).min(axis=1)
+    return np.asarray(to_old - to_new)
+
+
+def turnover_scores(
+    world: World,
+    change: Turnover,
+    theirs: Sequence[Any],
+    records: pd.DataFrame,
+) -> Floats:
+    """Return how much nearer records are to private values of a person's regions than to all."""
+    if not theirs:
+        return np.zeros(len(records))
+    points = world.points(theirs).drop_duplicates()
+    to_theirs = world.distances.between(records, points, world.private)
+    to_all = world.distances.between(records, change.values, world.private)
+    return np.asarray(to_all.mean(axis=1) - to_theirs.mean(axis=1))
 
 
 # --- read outcomes off regions
@@ -671,12 +878,33 @@ class OutsideRegions(OutcomeCertain):
     name = "outside-regions"
 
     def attempts(self, world: World, rows: pd.DataFrame) -> Attempts:
+        return self.judged(world, {entry.region for entry in world.protected.published}, rows)
+
+    def judged(self, world: World, regions: set[Region], rows: pd.DataFrame) -> Attempts:
         is_outside = np.ones(len(rows), dtype=bool)
-        for region in {entry.region for entry in world.protected.published}:
+        for region in regions:
             is_outside &= ~inside(region, rows)
         is_refused = ~world.is_desired(rows)
         is_guess_right = (own_predictions(world, rows) != world.desired) == is_refused
         return Attempts.of(zip(is_refused[is_outside], is_guess_right[is_outside], strict=True))
+
+
+class OutsideAfterRefit(OutsideRegions):
+    """As `OutsideRegions`, after 10, 25 and 50 % of the people were replaced."""
+
+    name = "outside-after-refit"
+
+    def main(self, world: World, rng: Random) -> Attempts:
+        changes = [turnover(world, share) for share in _SHARES]
+        return Attempts.pooled(
+            [self.judged(some.world, some.regions, some.world.people) for some in changes]
+        )
+
+    def control(self, world: World, rng: Random) -> Attempts:
+        changes = [turnover(world, share) for share in _SHARES]
+        return Attempts.pooled(
+            [self.judged(some.world, some.regions, some.world.outsiders) for some in changes]
+        )
 
 
 def certain_outcomes(world: World, rows: pd.DataFrame) -> NDArray[Any]:
@@ -737,7 +965,11 @@ ATTACKS: Sequence[Attack] = (
     SybilName(),
     JoinerDesired(),
     JoinerRefused(),
+    TurnoverJoined(),
+    TurnoverLeft(),
+    TurnoverWho(),
     OutcomeShare(),
     OutcomeCertain(),
     OutsideRegions(),
+    OutsideAfterRefit(),
 )

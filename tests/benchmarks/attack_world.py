@@ -223,6 +223,11 @@ class World:
         return schema_of(self.people, about)
 
     @cached_property
+    def everyone(self) -> pd.DataFrame:
+        """The people in the table, and those outside of it."""
+        return pd.concat([self.people, self.outsiders], ignore_index=True)
+
+    @cached_property
     def private(self) -> list[str]:
         return [name for name in self.people if name not in self.quasi_identifiers]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from attack_scenarios import (
     OutcomeCertain,
     OutcomeKnown,
     OutcomeShare,
+    OutsideAfterRefit,
     OutsideRegions,
     Posing,
     Rerun,
@@ -30,6 +32,9 @@ from attack_scenarios import (
     SybilName,
     SybilRank,
     Trilateration,
+    Turnover,
+    TurnoverJoined,
+    TurnoverWho,
     is_certainly_behind,
     sybil_score,
 )
@@ -258,20 +263,77 @@ def test_sybil_attacks_score_each_victim(world: World, monkeypatch: pytest.Monke
 def test_joiner_shows_in_exact_counts(
     world: World, monkeypatch: pytest.MonkeyPatch, is_exact: bool, auc: float
 ) -> None:
-    """Each of three candidates is alone in a region; a certificate says the count, or at least k."""
+    """Each of three candidates is alone in a region; what is published has the count, or k."""
     outsiders = world.people[world.has_outcome].iloc[:3].reset_index(drop=True)
     world = replace(world, outsiders=outsiders)
     regions = [hull(outsiders.iloc[[i]][world.quasi_identifiers]) for i in range(3)]
 
-    def publish(world: World, people: pd.DataFrame, previous: Any) -> list[Answer]:
+    def publish(world: World, people: pd.DataFrame, previous: Any) -> Any:
         counts = [int(inside(region, people).sum()) if is_exact else 4 for region in regions]
-        return [Answer(i, regions[i], {}, counts[i]) for i in range(3)]
+        facts = dict(zip(regions, counts, strict=True))
+        return SimpleNamespace(catalogue_=None, published=lambda: facts)
 
     monkeypatch.setattr(attack_scenarios, "refit", publish)
-    monkeypatch.setattr(attack_scenarios, "answers_of", lambda published: published)
+    monkeypatch.setattr(attack_scenarios, "facts_of", lambda published: published)
     assert JoinerDesired().main(world, rng()).interval[0] == auc
     entries = [Answer(0, region, {}, 4) for region in regions]
     assert JoinerDesired().control(with_entries(world, entries), rng()).interval[0] == 1
+
+
+# --- turnover
+
+
+def turned_over(world: World, monkeypatch: pytest.MonkeyPatch) -> Turnover:
+    """Return a change in which the new entries are the rows of those who joined.
+
+    They are from another town each, and are paid less than others who might have joined. The values
+    before are no one's.
+    """
+    towns = [f"town {i}" for i in range(40)]
+    pay = np.where(np.arange(40) < 10, 60, 80) + np.arange(40) / 10
+    outsiders = world.outsiders.assign(city=towns, pay=pay)
+    joined = outsiders.iloc[:10]
+    added = [
+        Answer(i, hull(joined.iloc[[i]][world.quasi_identifiers]), row, 4)
+        for i, row in enumerate(joined[world.private].to_dict("records"))
+    ]
+    old = world.points([{"pay": 70, "job": "none"}])
+    new = world.points([entry.values for entry in added])
+    change = Turnover(
+        added=added,
+        dropped=[],
+        values=pd.concat([old, new]),
+        new_values=new,
+        old_values=old,
+        joined=joined,
+        left=world.people.iloc[:0],
+        world=replace(world, outsiders=outsiders.iloc[10:]),
+        regions={entry.region for entry in added},
+    )
+    monkeypatch.setattr(attack_scenarios, "turnover", lambda world, share: change)
+    return change
+
+
+def test_rows_of_joiners_name_their_records(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No one else is inside their regions."""
+    turned_over(world, monkeypatch)
+    assert TurnoverJoined().main(world, rng()).values.mean() > 0.9
+    assert (TurnoverJoined().control(world, rng()).values == 0.5).all()
+
+
+def test_new_rows_tell_who_joined(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    turned_over(world, monkeypatch)
+    assert TurnoverWho().main(world, rng()).interval[0] > 0.9
+
+
+def test_people_outside_after_a_refit_are_judged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the joiners are in a region; all 60 people are outside, in each of three turnovers."""
+    turned_over(world, monkeypatch)
+    attempts = OutsideAfterRefit().main(world, rng())
+    assert len(attempts.values) == 180
+    assert attempts.values.mean() == pytest.approx((~world.has_outcome).mean())
 
 
 # --- outcomes

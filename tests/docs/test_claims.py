@@ -33,7 +33,10 @@ CLAIMS = {
     + span(of_attacks("posing", "trilateration", "steering", "inversion"), 2),
     "colluders": f"private values | none | AUC of {span(of_attacks('sybil-rank'), 2)}, "
     f"and {span(of_attacks('sybil-rank', column='control'), 2)} without that row |",
-    "joiner": f"AUC of {span(of_attacks('joiner-desired', 'joiner-refused'), 2)} |",
+    "joiner": f"| AUC of {span(of_attacks('joiner-desired', 'joiner-refused'), 2)} for who joined;",
+    "turnover": f"AUC of {span(of_attacks('turnover-joined', 'turnover-left'), 2)}, and "
+    f"{span(of_attacks('turnover-joined', 'turnover-left', column='control'), 2)} for people who "
+    "were never there |",
     "regions": f"right for {span(100 * of_attacks('outcome-certain'), 0)} % of those it names; "
     f"guessing, {span(100 * of_attacks('outcome-certain', column='guessing'), 0)} % |",
     "membership": f"AUC of {span(of_attacks('membership'), 2)} |",

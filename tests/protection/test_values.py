@@ -235,7 +235,7 @@ def test_colluders_learn_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(frame)
     world.eligible = world.private
     assert not np.any(world.centres()[:, 0] == 2)
-    monkeypatch.setattr("cfk_plugin.protection.values._LEAST_CROWD", 1)
+    monkeypatch.setattr("cfk_plugin.protection.values.LEAST_CROWD", 1)
     centres = world.centres()
     pay_of_organists = centres[centres[:, 0] == 2, 1]
     assert np.abs(pay_of_organists - 71.3).min() < 3
