@@ -33,7 +33,7 @@ needless_margin, needless
     Share of answers with a change, of a number or a category, that can be taken back alone. The
     model accepts the point with the margin; without it.
 ncp, pureness, survival
-    Means of the certificates; mean share of answers that forests accept that were trained on four
+    Means of the recounts; mean share of answers that forests accept that were trained on four
     bootstraps of the training rows.
 entries
     Number of published entries.
@@ -480,6 +480,7 @@ def answer_figures(case: Case, explanations: Explanations) -> dict[str, float]:
     nice_distance = heom.by_feature(queries, nice_answers(case, queries)).sum(axis=1).mean()
     n_changes = (gaps > TOLERANCE).sum(axis=1)
     certificates = {entry.query: entry.certificate for entry in explanations.generalized}
+    recounts = {entry.query: entry.recount for entry in explanations.generalized}
     margins = np.array([certificates[position].margin or 0.0 for position in positions])
     return {
         "answered": len(positions) / len(case.queries),
@@ -489,8 +490,8 @@ def answer_figures(case: Case, explanations: Explanations) -> dict[str, float]:
         "changes_mean": n_changes.mean(),
         "changes_above_four": (n_changes > MANY_CHANGES).mean(),
         **exaggeration(case, queries, points, margins),
-        "ncp": np.mean([certificates[position].ncp for position in positions]),
-        "pureness": np.mean([certificates[position].pureness for position in positions]),
+        "ncp": np.mean([recounts[position].ncp for position in positions]),
+        "pureness": np.mean([recounts[position].pureness for position in positions]),
         "survival": survival(case, points),
     }
 
