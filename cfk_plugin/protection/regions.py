@@ -20,6 +20,8 @@ from cfk_plugin.data.region import Interval, Part, Region, to_text
 from cfk_plugin.data.schema import Hierarchy
 from cfk_plugin.errors import HostOnly
 
+_MOST_COORDINATES = 64  # of a nominal column
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Space(HostOnly):
@@ -28,7 +30,9 @@ class Space(HostOnly):
     A number, date or level is one coordinate: its code in shares of the column's span, times the
     weight of the column. A category of a nominal column is one coordinate for each of the column's
     n categories: weight / n at its position, and 0 elsewhere. So a box over m > 1 categories has m
-    sides of weight / n, which add up to its NCP.
+    sides of weight / n, which add up to its NCP. If there are more than 64 categories, some share a
+    coordinate; a table with many zip codes would not fit in memory otherwise. Groups are formed as
+    if such categories were equal. Regions still contain exactly those of their people.
 
     A leaf of a hierarchy is such a category once per level of the tree: at the lowest level one of
     the leaves, then one of their parents, and so on up to the children of the root. Sides are
@@ -110,7 +114,7 @@ def _levels_of(column: Column) -> list[_Level]:
     n_values = len(column.values)
     hierarchy = column.attribute.hierarchy
     if hierarchy is None:
-        return [_Level(np.arange(n_values), weight / n_values)]
+        return [_Level(np.arange(n_values) % _MOST_COORDINATES, weight / n_values)]
     n_leaves = hierarchy.high - hierarchy.low + 1  # under each node
     levels = []
     nodes: Ints = np.arange(len(hierarchy.leaves))  # above each leaf

@@ -257,3 +257,17 @@ def test_two_leaves_cost_their_node() -> None:
     has_missing = pairs[:, 1] == len(rows) - 1
     np.testing.assert_allclose(sides[~has_missing], regions.ncp[~has_missing])
     np.testing.assert_allclose(sides[has_missing], 12 / 13)  # nearly the NCP, which is 1
+
+
+def test_many_categories_share_coordinates() -> None:
+    """So that a large table with many zip codes fits in memory; two of them still cost 2 / n."""
+    n = 900
+    table = pd.DataFrame({"zip": [f"Z{i}" for i in range(n)]})
+    codes = Population.from_frame(
+        table, Schema.from_frame(table, quasi_identifiers=["zip"])
+    ).row_codes
+    space = Space(codes)
+    points = space.points(np.arange(float(n))[:, None])
+    assert points.shape == (n, 64)
+    pair = points[:2]
+    assert box_ncp(pair.min(axis=0), pair.max(axis=0), space.caps) == pytest.approx(2 / n)
