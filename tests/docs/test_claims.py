@@ -15,8 +15,10 @@ ATTACKS = pd.read_csv(RESULTS / "attacks.csv")
 
 
 def span(values: pd.Series, decimals: int) -> str:
-    """Return the least and the largest value."""
-    return f"{values.min():.{decimals}f} to {values.max():.{decimals}f}"
+    """Return the least and the largest value, or the one that both are."""
+    low = f"{values.min():.{decimals}f}"
+    high = f"{values.max():.{decimals}f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def of_attacks(*names: str, column: str = "value") -> pd.Series:
