@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cfk_plugin.release.catalogue import Catalogue as Catalogue
     from cfk_plugin.release.explainer import ProtectedExplainer as ProtectedExplainer
     from cfk_plugin.release.explanations import Explanations as Explanations
+    from cfk_plugin.release.files import recount as recount
     from cfk_plugin.release.results import Certificate as Certificate
     from cfk_plugin.release.results import GeneralizedCounterfactual as GeneralizedCounterfactual
     from cfk_plugin.release.results import PrototypeCertificate as PrototypeCertificate
@@ -60,6 +61,7 @@ _HOME = {
     "log_protected_model": "serving",
     "protect": "_protect",
     "protected": "_protect",
+    "recount": "release.files",
 }
 __all__ = list(_HOME)
 
