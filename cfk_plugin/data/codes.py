@@ -13,7 +13,7 @@ not depend on the order of the table's columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -451,9 +451,9 @@ class Codes(HostOnly):
     columns: tuple[Column, ...]
 
     @classmethod
-    def read(cls, frame: pd.DataFrame, schema: Schema) -> Codes:
+    def read(cls, columns: Mapping[str, pd.Series] | pd.DataFrame, schema: Schema) -> Codes:
         """Read the features of a training table."""
-        return cls(tuple(Column.read(frame[name], schema[name]) for name in schema.features))
+        return cls(tuple(Column.read(columns[name], schema[name]) for name in schema.features))
 
     @cached_property
     def names(self) -> list[str]:

@@ -22,6 +22,7 @@ from cfk_plugin.data.codes import Codes, Floats, Ints, distinct_rows
 from cfk_plugin.data.display import card, doing, facts, share, table
 from cfk_plugin.data.region import Region, to_text
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.spark import SparkTable, is_spark_table
 from cfk_plugin.data.tables import whole_number
 from cfk_plugin.data.values import as_pandas, load_pyarrow, unreadable
 from cfk_plugin.errors import (
@@ -137,6 +138,7 @@ class Population(HostOnly):
     _subjects: Ints | None  # shape (n_rows,); None if each row is a person
     _key: bytes
     handles: Handles | None  # None without a key, or without a subject
+    whole: SparkTable | None  # the table on Spark, if these are the rows of a sample
 
     def __init__(
         self,
@@ -145,6 +147,7 @@ class Population(HostOnly):
         subjects: Ints | None,
         key: bytes,
         handles: Handles | None = None,
+        whole: SparkTable | None = None,
     ) -> None:
         self.schema = schema
         self.n_rows = len(table)
@@ -152,6 +155,7 @@ class Population(HostOnly):
         self._subjects = subjects
         self._key = key
         self.handles = handles
+        self.whole = whole
         self.n_people = self.people(np.arange(self.n_rows))
         self._is_complete = True
 
@@ -231,9 +235,7 @@ class Population(HostOnly):
         table = frame[columns].reset_index(drop=True)
         key = configured_key(key)
         subjects = _subjects_of(frame, schema)
-        handles = None
-        if key and schema.subject is not None:
-            handles = Handles.of(frame[schema.subject], key)
+        handles = _handles_of(frame, schema, key)
         if not schema.is_public:
             with doing("reading the table"):
                 population = cls._counted(table, schema, subjects, key, handles)
@@ -261,6 +263,7 @@ class Population(HostOnly):
         subjects: Ints | None,
         key: bytes,
         handles: Handles | None,
+        whole: SparkTable | None = None,
     ) -> Population:
         """Count the people of each equivalence class of a table.
 
@@ -272,7 +275,7 @@ class Population(HostOnly):
             raise PopulationError(
                 f"subject key {schema.subject!r} has missing values; every row needs its person"
             )
-        population = cls(table, schema, subjects, key, handles)
+        population = cls(table, schema, subjects, key, handles, whole)
         _ = population.coded_rows  # raises for values that cannot be counted
         return population
 
@@ -285,6 +288,61 @@ class Population(HostOnly):
         load_pyarrow()
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
         return cls.from_frame(pd.read_parquet(path, columns=columns), schema, key=key)
+
+    @classmethod
+    def from_spark(
+        cls, df: Any, schema: Schema, *, sample: int = 200_000, key: bytes | None = None
+    ) -> Population:
+        """Sample the people of a Spark table, for a catalogue that protects all of them.
+
+        The population has the rows of the sample, and its counts are those of the sample. A fit
+        builds the catalogue from them. One Spark job then looks at all rows: regions are widened to
+        cover everyone, and private values that one to k - 1 people have are dropped. The table must
+        not change until the fit is done. `KAnonymizer.transform`, detection and lookup guarantees
+        need all rows in memory, and are refused.
+
+        The codes cover the whole table: one aggregation collects all categories, and the lowest and
+        highest number of each column, so they have to fit into the memory of this process.
+
+        Parameters
+        ----------
+        df : pyspark.sql.DataFrame
+            One row per training row, with every feature and the subject key of the schema.
+        schema : Schema
+        sample : int
+            About how many people are sampled: those whose keyed hash is lowest. The hash is that of
+            the subject key, or of the row without one. Equal rows are then all in the sample or all
+            outside.
+        key : bytes, optional
+            As in `from_frame`. With a key, the sample has the same people in every process. It
+            changes only as far as the table grows or shrinks.
+
+        Returns
+        -------
+        Population
+
+        Raises
+        ------
+        PopulationError
+            If `df` is not a table of Spark, no one is sampled, or as in `from_frame`.
+        """
+        _check_schema(schema)
+        if not is_spark_table(df):
+            raise PopulationError(
+                f"df must be a Spark DataFrame, got {type(df).__name__}; use Population.from_frame"
+            )
+        check_columns(df.columns, schema)
+        key = configured_key(key)
+        size = whole_number("sample", sample)
+        with doing("sampling the Spark table"):
+            whole = SparkTable.read(df, schema)
+            frame = whole.sample(size, key or _PROCESS_KEY)
+        subjects = _subjects_of(frame, schema)
+        table = frame.drop(columns=schema.subject or [])
+        with doing("reading the sample"):
+            return cls._counted(
+                table, schema, subjects, key, _handles_of(frame, schema, key), whole
+            )
 
     @property
     def key(self) -> bytes:
@@ -315,8 +373,11 @@ class Population(HostOnly):
 
     @cached_property
     def row_codes(self) -> Codes:
-        """The encoder of rows."""
-        codes = Codes.read(self._table, self.schema)
+        """The encoder of rows; it covers the whole table if these are the rows of a sample."""
+        if self.whole is None:
+            codes = Codes.read(self._table, self.schema)
+        else:
+            codes = Codes.read(self.whole.with_edges(self._table), self.schema)
         for column in codes.columns:
             _locked(column.values)
         return codes
@@ -498,6 +559,13 @@ def check_population(value: object, name: str = "population") -> None:
 def _check_schema(schema: object) -> None:
     instead = "declare one with Schema.from_frame(train, quasi_identifiers=[...])"
     require("schema", schema, Schema, instead, PopulationError)
+
+
+def _handles_of(frame: pd.DataFrame, schema: Schema, key: bytes) -> Handles | None:
+    """Return the handles of the people of a table; None without a key, or without a subject."""
+    if not key or schema.subject is None:
+        return None
+    return Handles.of(frame[schema.subject], key)
 
 
 def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Ints | None:

@@ -30,6 +30,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ from cfk_plugin.data.codes import (
     Floats,
     Ints,
     Mask,
+    distinct_rows,
     least_row_each,
     mixed,
     people_with,
@@ -53,11 +55,13 @@ from cfk_plugin.protection.entries import Entries, Trials
 from cfk_plugin.protection.groups import cover, divide
 from cfk_plugin.protection.previous import Changes, FirstMembers, Previous, Stayed
 from cfk_plugin.protection.regions import Regions, Space, box_ncp
+from cfk_plugin.protection.spark import SparkRecount
 from cfk_plugin.protection.values import (
     LEAST_CROWD,
     ColumnPeople,
     SharedValues,
     crowd_centres,
+    raise_if_not_shared,
     shared_count,
 )
 
@@ -167,6 +171,7 @@ class Catalogue(HostOnly):
         key: bytes = b"",
         handles: Handles | None = None,
         previous: Previous | None = None,
+        recount: SparkRecount | None = None,
     ) -> Catalogue:
         """Build the catalogue of a training table.
 
@@ -184,6 +189,9 @@ class Catalogue(HostOnly):
         handles : Handles, optional
         previous : Previous, optional
             It needs handles.
+        recount : SparkRecount, optional
+            The training table is a sample. This looks at all rows: regions are widened to cover
+            them, and private values of few people are dropped.
 
         Raises
         ------
@@ -201,9 +209,14 @@ class Catalogue(HostOnly):
                 rows, person, sure, handles.of_row, settings.k, codes, training.is_diverse
             )
         newcomers = replace(training, eligible=stayed.newcomers)
-        groups = _groups(newcomers, stayed, random)
-        quasi_of_members = [rows[np.ix_(members, codes.quasi)] for members in groups.members]
+        new = _new_groups(newcomers, stayed, random)
         shared, centres = _centres(newcomers, previous)
+        if recount is not None and len(new.members):
+            newcomers, new, shared, centres = _of_all_rows(
+                recount, newcomers, stayed, new, shared, centres, previous
+            )
+        groups = _groups(newcomers, stayed, new)
+        quasi_of_members = [rows[np.ix_(members, codes.quasi)] for members in groups.members]
         max_ncp = 1.0 if settings.max_ncp is None else settings.max_ncp
         key_of_regions = b"" if handles is None else key
         random_of = _random_of_region(groups.regions, key_of_regions, random)
@@ -361,7 +374,7 @@ class Catalogue(HostOnly):
     @property
     def lasting(self) -> dict[str, NDArray[Any]]:
         """The arrays of the content that the next catalogue needs; see `Previous`."""
-        corners, region_of_corner = self._all_corners()
+        corners, region_of_corner = self.regions.corners()
         arrays = {
             "corners": corners,
             "region_of_corner": region_of_corner,
@@ -374,18 +387,13 @@ class Catalogue(HostOnly):
             arrays[f"shared.{i}"] = np.append(shared.values, shared.span)
         return arrays if self.first is None else arrays | self.first.arrays()
 
-    def _all_corners(self) -> tuple[Floats, Ints]:
-        """Return combinations whose hulls are the regions, and the region of each."""
-        corners = [_corners(self.regions, region) for region in range(len(self.regions))]
-        return np.concatenate(corners), np.repeat(np.arange(len(corners)), list(map(len, corners)))
-
     def _has_outcome(self) -> Mask:
         """Return whether entries have the outcome at the first corner of their region."""
         return self.model.sure(self._first_rows())
 
     def _first_rows(self) -> Floats:
         """Return each entry at the first corner of its region, shape (n_entries, n_features)."""
-        corners, region_of_corner = self._all_corners()
+        corners, region_of_corner = self.regions.corners()
         first = corners[np.searchsorted(region_of_corner, self.entries.region)]
         return self.codes.rows_of(first, self.entries.values)
 
@@ -444,13 +452,6 @@ class Catalogue(HostOnly):
                 " saved with; save a catalogue for this one"
             )
         return catalogue
-
-
-def _corners(regions: Regions, region: int) -> Floats:
-    """Return combinations whose hull is a region, shape (n_corners, n_quasi)."""
-    options = [part.ends(region) for part in regions.parts]
-    n_corners = max(map(len, options))
-    return np.column_stack([np.resize(values, n_corners) for values in options])
 
 
 def _runs(values: NDArray[Any], start: Ints) -> list[NDArray[Any]]:
@@ -556,15 +557,14 @@ class _NewGroups(NamedTuple):
         return self._replace(others=others, group_of_others=np.append(self.group_of_others, group))
 
 
-def _groups(newcomers: _Training, stayed: Stayed, random: np.random.Generator) -> _Groups:
-    """Return the groups that stay, and those of newcomers.
+def _groups(newcomers: _Training, stayed: Stayed, new: _NewGroups) -> _Groups:
+    """Return the groups that stay, and those of newcomers, in the order of their regions.
 
     A new region that equals a previous one would seem to have stayed, so it is widened; if everyone
     is inside, it is left out.
     """
     codes = newcomers.codes
     rows = newcomers.rows
-    new = _new_groups(newcomers, stayed, random)
     n_previous = len(stayed.is_kept)
     while True:
         everyone = np.concatenate([stayed.corners, rows[new.members], rows[new.others]])
@@ -653,6 +653,70 @@ def _new_groups(newcomers: _Training, stayed: Stayed, random: np.random.Generato
         np.append(others[: len(joined)], others[wider[:, 1]]),
         np.append(joined, wider[:, 0]),
     )
+
+
+def _of_all_rows(
+    recount: SparkRecount,
+    newcomers: _Training,
+    stayed: Stayed,
+    new: _NewGroups,
+    shared: list[SharedValues],
+    centres: Floats,
+    previous: Previous | None,
+) -> tuple[_Training, _NewGroups, list[SharedValues], Floats]:
+    """Make true for all rows what was made for a sample of people.
+
+    Members, and shared values that people of the sample have, stay as they are: the sample bounds
+    the number of people from below. The rows outside of all regions widen the nearest new one;
+    corners of their hulls are appended to the training rows. Values, and whole combinations, that
+    no one in the sample has are dropped if one to k - 1 people have them. Those of the previous
+    catalogue stay, and after it, new ones are dropped if anyone has them; see
+    `cfk_plugin.protection.previous`.
+    """
+    codes = newcomers.codes
+    rows = newcomers.rows
+    k = newcomers.settings.k
+    private = rows[:, codes.private]
+    of_previous = [np.empty(0)] * len(shared) if previous is None else previous.shared
+    unseen = [
+        np.setdiff1d(values.values, np.append(column, stays))
+        for values, column, stays in zip(shared, private.T, of_previous, strict=True)
+    ]
+    seen = private if previous is None else np.concatenate([private, previous.centres])
+    is_unseen = ~_are_among(centres, seen)
+    in_groups = np.append(new.members, new.others)
+    regions = Regions.of_groups(codes, rows[in_groups], np.append(new.group, new.group_of_others))
+    counts = recount.count(regions, stayed.regions.take(stayed.is_kept), unseen, centres[is_unseen])
+    n_most = k if previous is None else inf
+    dropped = [
+        values[_is_of_few(n_people, n_most)]
+        for values, n_people in zip(unseen, counts.of_values, strict=True)
+    ]
+    shared = [values.without(few) for values, few in zip(shared, dropped, strict=True)]
+    raise_if_not_shared(shared, k)
+    is_kept = np.ones(len(centres), dtype=bool)
+    is_kept[is_unseen] = ~_is_of_few(counts.of_combinations, n_most)
+    for i, few in enumerate(dropped):
+        is_kept &= ~np.isin(centres[:, i], few)
+    corners = codes.rows_of(counts.corners, np.full(len(codes.private), MISSING))
+    places = len(rows) + np.arange(len(corners))
+    return (
+        replace(newcomers, rows=np.concatenate([rows, corners])),
+        new.with_others(places, counts.region_of_corner),
+        shared,
+        centres[is_kept],
+    )
+
+
+def _is_of_few(n_people: Ints, n_most: float) -> Mask:
+    """Return which counts are of someone, but of fewer people than `n_most`."""
+    return (n_people > 0) & (n_people < n_most)
+
+
+def _are_among(rows: Floats, others: Floats) -> Mask:
+    """Return which rows, (n_rows, n_columns), are equal to one of some others, (n_rows,)."""
+    _, place = distinct_rows(np.concatenate([rows, others]))
+    return np.isin(place[: len(rows)], place[len(rows) :])
 
 
 def _divided(

@@ -647,6 +647,15 @@ def cover(
     return Cover(joined, np.concatenate(extra))
 
 
+def nearest_groups(points: Floats, group: Ints, others: Floats, caps: Floats) -> Ints:
+    """Return the group whose hull grows least by each of some other points, (n_others,).
+
+    As in `cover`; `points` and `group` are those that hulls are made of.
+    """
+    everyone = Points.of(np.concatenate([points, others]), caps)
+    return _groups_to_join(everyone, _Hulls.of(everyone, group), group)
+
+
 def _pairs(group: Ints, some: Ints, person: Ints) -> Ints:
     """Return a number for each group and one of its people; both are broadcast.
 

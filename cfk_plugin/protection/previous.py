@@ -37,7 +37,6 @@ from cfk_plugin.data.codes import (
     Floats,
     Ints,
     Mask,
-    distinct_rows,
     least_row_each,
 )
 from cfk_plugin.data.population import Handles
@@ -439,10 +438,4 @@ class Stayed(HostOnly):
 
     def covers(self, rows: Floats) -> Mask:
         """Return which rows, (n_rows, n_features), are inside a region that is kept, (n_rows,)."""
-        codes = self.regions.codes
-        cells, cell = distinct_rows(rows[:, codes.quasi])
-        points = codes.rows_of(cells, np.full(len(codes.private), MISSING))
-        outside = np.arange(len(points))
-        for region in np.flatnonzero(self.is_kept).tolist():
-            outside = outside[~self.regions.contains(points[outside], region)]
-        return ~np.isin(cell, outside)
+        return self.regions.take(self.is_kept).cover(rows)

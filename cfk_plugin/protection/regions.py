@@ -15,7 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cfk_plugin.data.codes import MISSING, Codes, Column, Floats, Ints, Mask, mixed
+from cfk_plugin.data.codes import (
+    MISSING,
+    Codes,
+    Column,
+    Floats,
+    Ints,
+    Mask,
+    distinct_rows,
+    mixed,
+)
 from cfk_plugin.data.region import Interval, Part, Region, to_text
 from cfk_plugin.data.schema import Hierarchy
 from cfk_plugin.errors import HostOnly
@@ -385,6 +394,50 @@ class Regions(HostOnly):
         for j, part in zip(self.codes.quasi.tolist(), self.parts, strict=True):
             is_inside &= part.contains_by_region(rows[:, j])
         return is_inside
+
+    def cover(self, rows: Floats) -> Mask:
+        """Return which rows, (n_rows, n_features), are inside of any region, (n_rows,)."""
+        cells, cell = distinct_rows(rows[:, self.codes.quasi])
+        values, low, high = self._narrowest(cells)
+        order = np.argsort(values, kind="stable")
+        points = self.codes.rows_of(cells[order], np.full(len(self.codes.private), MISSING))
+        points = np.asfortranarray(points)  # parts read columns
+        start = np.searchsorted(values[order], low, side="left").tolist()
+        stop = np.searchsorted(values[order], high, side="right").tolist()
+        is_covered = np.zeros(len(cells), dtype=bool)
+        for region in range(len(self)):
+            near = slice(start[region], stop[region])
+            is_covered[near] |= self.contains(points[near], region)
+        is_inside = np.empty(len(cells), dtype=bool)
+        is_inside[order] = is_covered
+        return is_inside[cell]
+
+    def _narrowest(self, cells: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the values of cells, and the ends of regions, where regions are narrowest.
+
+        `cells` has the shape (n_cells, n_quasi). The ends are infinite if no column is a line.
+        """
+        lines = {i: part for i, part in enumerate(self.parts) if isinstance(part, LineParts)}
+        if not lines:
+            return np.zeros(len(cells)), np.full(len(self), -np.inf), np.full(len(self), np.inf)
+        narrowest = min(lines, key=lambda i: float(lines[i].ncp.sum()))
+        part = lines[narrowest]
+        low = np.where(part.has_missing, MISSING, part.low)
+        high = np.where(part.low > part.high, MISSING, part.high)
+        return cells[:, narrowest], low, high
+
+    def corners(self) -> tuple[Floats, Ints]:
+        """Return combinations whose hulls are the regions, (n_corners, n_quasi), and their regions.
+
+        The second array has the shape (n_corners,).
+        """
+        corners = [np.empty((0, len(self.parts)))]
+        for region in range(len(self)):
+            options = [part.ends(region) for part in self.parts]
+            n_corners = max(map(len, options))
+            corners.append(np.column_stack([np.resize(values, n_corners) for values in options]))
+        n_corners_of_region = [len(some) for some in corners[1:]]
+        return np.concatenate(corners), np.repeat(np.arange(len(self)), n_corners_of_region)
 
     def size(self, region: int) -> int:
         """Return how many combinations of training values a region has."""

@@ -350,6 +350,10 @@ class SharedValues(HostOnly):
         free = _free_points(column, people, shared, scale)
         return cls(column, np.union1d(shared, free), scale.span)
 
+    def without(self, codes: Floats) -> SharedValues:
+        """Return the values that are not among some codes, shape (n,)."""
+        return SharedValues(self.column, np.setdiff1d(self.values, codes), self.span)
+
     @cached_property
     def _present(self) -> Floats:
         """The values without `MISSING`."""
@@ -458,7 +462,7 @@ def crowd_centres(
     PolicyError
         If a column has no shared value.
     """
-    _raise_if_not_shared(shared, k)
+    raise_if_not_shared(shared, k)
     search = _CrowdSearch(private, list(shared), people_of, k)
     centres = [np.empty((0, len(shared)))]
     people_of_crowds = search.first_crowds()
@@ -471,7 +475,8 @@ def crowd_centres(
     return np.unique(np.concatenate(centres), axis=0)
 
 
-def _raise_if_not_shared(shared: Sequence[SharedValues], k: int) -> None:
+def raise_if_not_shared(shared: Sequence[SharedValues], k: int) -> None:
+    """Raise a `PolicyError` if a column has no shared value."""
     names = [values.column.name for values in shared if not len(values)]
     if names:
         raise PolicyError(

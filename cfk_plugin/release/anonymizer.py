@@ -24,6 +24,7 @@ from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import PrivacyPolicy, policy_or
 from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
+from cfk_plugin.data.spark import is_spark_table
 from cfk_plugin.data.tables import (
     Counterfactual,
     as_table,
@@ -265,9 +266,11 @@ class KAnonymizer(HostOnly, BaseEstimator):
         self.model_ = LabelModel(model, features, self.goal_)
         self.later_ = [LabelModel(later_model, features, self.goal_) for later_model in later]
         self._check_outcomes(population)
-        self.detector_ = Detector(
-            population, self.policy_.near_native, random_state=self.random_state
-        )
+        self.detector_ = None
+        if population.whole is None:
+            self.detector_ = Detector(
+                population, self.policy_.near_native, random_state=self.random_state
+            )
         if self.policy_.guarantee == "lookup":
             self.lookup_ = self._lookup(population)
             self.catalogue_ = None
@@ -390,6 +393,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         """
         started = time.perf_counter()
         self._require_population("transform()")
+        self._require_detector()
         features = self.schema_.features
         frame, number = as_table(counterfactuals, features)
         limit = most_changes(max_changes)
@@ -533,9 +537,11 @@ class KAnonymizer(HostOnly, BaseEstimator):
         ------
         PluginError
             If detection fails.
+        PolicyError
+            If not all training rows are in memory.
         """
+        detector = self._require_detector()
         with failing_closed():
-            detector = self._require_detector()
             findings = detector.find_codes(counterfactuals.codes, instance_based=instance_based)
             if "cfk_detect" not in self.manager_.hooks:
                 return findings
@@ -555,6 +561,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         progress: Progress | None = None,
         track: Track = False,
         groups: str | None = None,
+        keep: Sequence[str] = (),
     ) -> Explanations:
         """Answer queries from the catalogue with the nearest answers that are true for the person
         who asks.
@@ -567,6 +574,8 @@ class KAnonymizer(HostOnly, BaseEstimator):
         Parameters
         ----------
         queries : DataFrame, shape (n, n_features or more)
+            Or a DataFrame of Spark: its workers answer the queries, and the result is a table of
+            Spark; see `cfk_plugin.release.spark`.
         answers : int
             How many different answers to give to each query, from near to far and chosen to be
             diverse; answers that cannot be found are withheld as ``no_other_answer``.
@@ -589,11 +598,13 @@ class KAnonymizer(HostOnly, BaseEstimator):
         groups : str, optional
             Column that divides those who ask into groups in the logged runs; see
             `Explanations.by_group`.
+        keep : sequence of str
+            Columns of a table of Spark that stay next to its answers, such as an id.
 
         Returns
         -------
         Explanations
-            `answers` entries per query, in order.
+            `answers` entries per query, in order. Of a table of Spark, a lazy table of records.
 
         Raises
         ------
@@ -605,6 +616,24 @@ class KAnonymizer(HostOnly, BaseEstimator):
         """
         started = time.perf_counter()
         self._require_catalogue("explain()")
+        if is_spark_table(queries):
+            if desired is not None or progress is not None or track or groups is not None:
+                raise InputError(
+                    "desired=, progress=, track= and groups= are not for tables of Spark; fit for"
+                    " the outcome, and log what you read from the result"
+                )
+            from cfk_plugin.release.spark import explained  # it imports this module
+
+            constraints = {
+                "answers": whole_number("answers", answers),
+                "features_to_vary": features_to_vary,
+                "permitted_range": permitted_range,
+                "max_changes": most_changes(max_changes),
+            }
+            of_spark: Explanations = explained(self, queries, constraints, keep)
+            return of_spark
+        if len(keep):
+            raise InputError("keep= is for tables of Spark; other answers are in order")
         frame = require_features(queries, self.schema_.features, "queries")
         positions = np.arange(len(frame))
         request = Request(
@@ -676,8 +705,12 @@ class KAnonymizer(HostOnly, BaseEstimator):
         return self.population_
 
     def _require_detector(self) -> Detector:
+        """Return the detector; refuse if not all training rows are in memory."""
         if self.detector_ is None:
-            raise PolicyError("detection needs the training table; fit with a population")
+            raise PolicyError(
+                "counterfactuals can only be compared with training rows in memory: fit with"
+                " Population.from_frame, or use explain()"
+            )
         return self.detector_
 
     def goal_of_call(self, desired: Any) -> DesiredOutcome:

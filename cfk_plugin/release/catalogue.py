@@ -36,6 +36,7 @@ from cfk_plugin.protection.catalogue import Settings
 from cfk_plugin.protection.catalogue_file import CatalogueFile
 from cfk_plugin.protection.previous import Changes, PreviousOutcomes
 from cfk_plugin.protection.previous import Previous as PreviousCatalogue
+from cfk_plugin.protection.spark import SparkRecount
 from cfk_plugin.release.fail_closed import failing_closed
 from cfk_plugin.release.recount import (
     Certified,
@@ -87,6 +88,8 @@ class Catalogue(HostOnly):
         What the caller of `save` wrote into the file.
     order_key : bytes
         Decides the order in which entries are published.
+    key : bytes
+        That of the population, or of the file.
     changes : Changes, optional
         How it differs from the previous catalogue, if it was fitted with one.
     """
@@ -100,6 +103,7 @@ class Catalogue(HostOnly):
     facts: Mapping[str, Any]
     notes: Mapping[str, Any]
     order_key: bytes
+    key: bytes
     changes: Changes | None = None
 
     @classmethod
@@ -171,6 +175,7 @@ class Catalogue(HostOnly):
             facts=facts_of(population, policy.k),
             notes={},
             order_key=hmac.digest(population.key, b"order of entries", "sha256"),
+            key=population.key,
             changes=changes,
         )
 
@@ -369,6 +374,7 @@ class Catalogue(HostOnly):
             facts=facts["facts"],
             notes=facts["notes"],
             order_key=bytes.fromhex(facts["order_key"]),
+            key=file.key,
         )
 
 
@@ -476,6 +482,9 @@ def _outcome_catalogue(
     """
     rows = population.coded_rows
     person = population.person_of_row
+    recount = None
+    if population.whole is not None:
+        recount = SparkRecount(population.whole, population.row_codes)
 
     def build(margin: float) -> OutcomeCatalogue:
         random = np.random.default_rng(random_state)
@@ -490,6 +499,7 @@ def _outcome_catalogue(
             population.key,
             population.handles,
             previous,
+            recount,
         )
 
     if policy.margin != "auto":

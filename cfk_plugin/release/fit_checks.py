@@ -19,6 +19,11 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
     """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded
     method. Warn of what the guarantee leaves open.
     """
+    if policy.guarantee == "lookup" and population.whole is not None:
+        raise PolicyError(
+            "a lookup guarantee compares counterfactuals with all training rows, which are on"
+            ' Spark; use guarantee="catalogue", or Population.from_frame'
+        )
     if policy.guarantee == "lookup":
         warnings.warn(_WEAK, LookupGuaranteeWarning, stacklevel=3)
     if policy.k > population.n_people:

@@ -43,11 +43,11 @@ def sample_of(
     -------
     dict or None
         The number of counterfactuals that were ``examined``, and the number with each finding. None
-        if the rows are not in this process, if the model refuses none of the rows that were tried,
+        if not all rows are in this process, if the model refuses none of the rows that were tried,
         or if no counterfactual was found.
     """
     population = anonymizer.population_
-    if population is None:
+    if population is None or population.whole is not None:
         return None
     rows = _rows_to_explain(anonymizer, population, size)
     if not len(rows):

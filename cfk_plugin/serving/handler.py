@@ -23,8 +23,8 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.records.logger import Track
 from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.records import reason_of, records_of
 from cfk_plugin.release.results import Withheld
-from cfk_plugin.serving.records import reason_of, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

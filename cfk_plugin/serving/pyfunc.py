@@ -45,7 +45,7 @@ class ProtectedModel(PythonModel):
 
     # No hints here: MLflow reads them as a signature and enforces it.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
-        """Return one record per counterfactual; see `cfk_plugin.serving.records.record_of`."""
+        """Return one record per counterfactual; see `cfk_plugin.release.records.record_of`."""
         with refusing(FAILED, ours=True):
             return self._answer(model_input, params)
 

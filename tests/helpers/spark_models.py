@@ -44,3 +44,8 @@ def panics_where_rich(rows: pd.DataFrame) -> np.ndarray:
     if bool((rows["pay"] > 9_000_000).any()):
         raise SystemExit(f"cannot read {rows.iloc[0].to_dict()}")
     return np.ones(len(rows), dtype=int)
+
+
+def affords(rows: pd.DataFrame) -> np.ndarray:
+    """A loan for whoever earns enough for their age."""
+    return np.where(rows["income"] > rows["age"] / 2 + 5, "yes", "no")

@@ -132,7 +132,7 @@ def test_every_library_that_is_imported_is_required_or_of_an_extra_that_is_told(
 
 
 def test_every_extra_is_told_of(told: dict[str, str]) -> None:
-    assert set(told.values()) == set(EXTRAS) - FOR_DEVELOPERS - {"spark"}  # its tables need it
+    assert set(told.values()) == set(EXTRAS) - FOR_DEVELOPERS
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, library: str) -> None:

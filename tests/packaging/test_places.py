@@ -101,7 +101,7 @@ def test_a_process_that_only_protects_imports_no_mlflow() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["cfk_plugin.serving.spark", "cfk_plugin.cli", "cfk_plugin.release.recount"]
+    "module", ["cfk_plugin.release.spark", "cfk_plugin.cli", "cfk_plugin.release.recount"]
 )
 def test_workers_of_spark_and_commands_import_no_mlflow(module: str) -> None:
     assert run(f"import sys, {module}; print('mlflow' in sys.modules)", bare=False) == "False\n"

@@ -10,8 +10,8 @@ import pytest
 
 from cfk_plugin import Population, Schema, Withheld
 from cfk_plugin.errors import InputError
+from cfk_plugin.release.records import record_of
 from cfk_plugin.serving.evaluator import Measured
-from cfk_plugin.serving.records import record_of
 from prototyped import COLUMNS, prototype, prototypes, unproven
 from tracked import explanations
 

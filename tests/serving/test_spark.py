@@ -12,13 +12,11 @@ import pytest
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.model import Thresholded
 from cfk_plugin.errors import InputError, PolicyError
-from cfk_plugin.serving.records import record_of
-from cfk_plugin.serving.spark import explain_spark
+from cfk_plugin.release.records import record_of
 from local_spark import on_spark
 from model_server import accepts, logged, patients, served
 from spark_models import (
     likely,
-    loud,
     loud_where_rich,
     named_by_pay,
     no_clerk,
@@ -67,7 +65,7 @@ def test_values_that_are_never_advised_are_not_advised_there(spark: Any, tmp_pat
         schema = Schema.from_frame(train, quasi_identifiers=["age"], never_advise={"job": [value]})
         people = Population.from_frame(train, schema, key=KEY)
         anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(people, no_clerk, True)
-        rows = explain_spark(df, anonymizer, keep=["id"], key=KEY).collect()
+        rows = anonymizer.explain(df, keep=["id"]).collect()
         found = {row["id"]: row["sentence"] for row in rows}
         sentences[value] = [found[i] for i in range(60)]
         assert sentences[value] == anonymizer.explain(train).text(train)
@@ -105,7 +103,7 @@ def test_a_catalogue_answers_queries_as_on_one_machine(
     expected = expected_records(anonymizer, queries, **wishes)
     assert {record["status"] for record in expected} == {"released", "withheld"}
     for source in (anonymizer, loaded):
-        result = explain_spark(df, source, keep=["id"], key=KEY, **wishes)
+        result = source.explain(df, keep=["id"], **wishes)
         rows = [row.asDict(recursive=True) for row in result.collect()]
         assert sorted(row.pop("id") for row in rows) == np.repeat(range(120), 2).tolist()
         assert sorted(map(repr, rows)) == sorted(map(repr, expected))
@@ -123,7 +121,7 @@ def test_jobs_have_the_goal(population: Population, spark: Any, tmp_path: Path) 
         anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, model, desired)
         expected = expected_records(anonymizer, queries)
         assert "released" in {record["status"] for record in expected}
-        assert plain(explain_spark(df, anonymizer, keep=["id"], key=KEY)) == expected
+        assert plain(anonymizer.explain(df, keep=["id"])) == expected
 
 
 # --- failing closed -------------------------------------------------------------------------------
@@ -142,18 +140,16 @@ def test_hostile_values_and_a_raising_model_give_withheld_records(
         }
     )
     good = fitted(population)
-    found = plain(explain_spark(on_spark(spark, hostile, tmp_path), good, keep=["id"], key=KEY))
+    found = plain(good.explain(on_spark(spark, hostile, tmp_path), keep=["id"]))
     assert [r["status"] for r in found] == ["released"] + ["withheld"] * 5
     assert found[1]["reason"] == "invalid_value"
-    everybody = residents().assign(id=range(120))
+    rich = on_spark(spark, residents().assign(id=range(120), pay=9_999_999), tmp_path)
     for model, reasons in (
-        (loud, {"model_failed"}),
         (loud_where_rich, {"model_failed"}),
         (panics_where_rich, {"protector_failed", "model_failed"}),
     ):
-        rows = everybody if model is loud else everybody.assign(pay=9_999_999)
-        df = on_spark(spark, rows, tmp_path)
-        found = plain(explain_spark(df, good, model=model, keep=["id"], key=KEY))
+        anonymizer = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, model, desired=1)
+        found = plain(anonymizer.explain(rich, keep=["id"]))
         assert {r["status"] for r in found} == {"withheld"}
         assert {r["reason"] for r in found} <= reasons
         assert {r["k"] for r in found} == {None}
@@ -164,26 +160,33 @@ def test_hostile_values_and_a_raising_model_give_withheld_records(
 
 def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_path: Path) -> None:
     good = fitted(population)
-    policy = PrivacyPolicy(k=4, guarantee="lookup")
-    lookup = KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)
     table = residents().assign(id=range(120))
     df = on_spark(spark, table, tmp_path)
-    refused: list[tuple[Any, type[Exception], str, dict[str, Any]]] = [
-        (good, InputError, "would leave as they are", {"keep": ["age"]}),
-        (good, InputError, "columns that df does not have", {"keep": ["who"]}),
-        (good, InputError, "that the record has", {"keep": ["k"]}),
-        (good, InputError, "cannot be pickled", {"model": lambda rows: spark}),
-        ("catalogue.cfk", InputError, "open a file with KAnonymizer.load", {}),
-        (lookup, PolicyError, "needs a catalogue", {}),
-        (good, InputError, "answers", {"answers": 0}),
-        (good, InputError, "nobody", {"features_to_vary": ["nobody"]}),
-        (good, InputError, "max_changes", {"max_changes": 0}),
+    df = df.withColumn("k", df["id"])
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("would leave as they are", {"keep": ["age"]}),
+        ("columns that df does not have", {"keep": ["who"]}),
+        ("that the record has", {"keep": ["k"]}),
+        ("answers", {"answers": 0}),
+        ("nobody", {"features_to_vary": ["nobody"]}),
+        ("max_changes", {"max_changes": 0}),
+        ("not for tables of Spark", {"groups": "town"}),
+        ("not for tables of Spark", {"track": True}),
     ]
-    for anonymizer, error, message, options in refused:
-        with pytest.raises(error, match=message):
-            explain_spark(df.withColumn("k", df["id"]), anonymizer, **{"key": KEY, **options})
-    with pytest.raises(InputError, match="must be a Spark DataFrame"):
-        explain_spark(table, good, key=KEY)
+    for message, options in refused:
+        with pytest.raises(InputError, match=message):
+            good.explain(df, **options)
+    with pytest.raises(InputError, match="for tables of Spark"):
+        good.explain(table, keep=["id"])
+    policy = PrivacyPolicy(k=4, guarantee="lookup")
+    lookup = KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)
+    with pytest.raises(PolicyError, match="needs a catalogue"):
+        lookup.explain(df)
+    unsendable = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(
+        population, lambda rows: accepts(rows) + 0 * len(spark.version), desired=1
+    )
+    with pytest.raises(InputError, match="cannot be pickled"):
+        unsendable.explain(df)
 
 
 # --- MLflow ---------------------------------------------------------------------------------------

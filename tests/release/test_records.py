@@ -7,8 +7,8 @@ import json
 import pandas as pd
 import pytest
 
+from cfk_plugin.release.records import FEATURE, RECORD, record_of
 from cfk_plugin.release.results import Withheld
-from cfk_plugin.serving.records import FEATURE, RECORD, record_of
 from prototyped import prototype
 from tracked import released
 

@@ -1,4 +1,17 @@
-"""Answering a Spark table of queries in place: each worker reads the catalogue once."""
+"""Answering a Spark table of queries in place, for `KAnonymizer.explain`.
+
+Every query gets the records that it would get on one machine. The file of the catalogue and the
+pickled model are sent with the job, once to each worker, and so is the key: it travels inside the
+job, not in Spark's configuration, which Spark displays. An attacker who can read the workers'
+memory or disks sees the catalogue, with all values of each quasi-identifier, and the model.
+
+The result has the kept columns, then ``status``, ``reason``, ``sentence``, ``k``, ``ncp``,
+``pureness``, and ``features``, an array of ``name``, ``kind``, ``low``, ``high``, ``values``,
+``missing``, ``advised``. It is lazy: computed whenever it is read.
+
+Any failure on a worker (of the model, or of reading the file) gives withheld records with a reason.
+Nothing is raised there, as Spark sends exceptions with their text to the driver and its logs.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +28,7 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.call_rules import most_changes
-from cfk_plugin.data.population import configured_key
-from cfk_plugin.data.tables import whole_number
+from cfk_plugin.data.spark import plain_columns
 from cfk_plugin.errors import (
     CFKError,
     InputError,
@@ -30,8 +41,8 @@ from cfk_plugin.errors import (
 from cfk_plugin.protection.catalogue_file import CatalogueFile
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.catalogue import Catalogue
+from cfk_plugin.release.records import FEATURE, RECORD, reason_of, record_of, records_of
 from cfk_plugin.release.results import Withheld
-from cfk_plugin.serving.records import FEATURE, RECORD, reason_of, record_of, records_of
 
 if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema
@@ -42,80 +53,45 @@ _COLUMNS = tuple(name for name in RECORD if name != "query")  # rows of Spark ha
 _LOADED: dict[str, KAnonymizer] = {}  # on a worker, that of the latest job only
 
 
-def explain_spark(
-    df: Any,
-    anonymizer: KAnonymizer,
-    *,
-    model: Any = None,
-    keep: Sequence[str] = (),
-    answers: int = 1,
-    features_to_vary: str | Sequence[str] = "all",
-    permitted_range: Mapping[str, Sequence[Any]] | None = None,
-    max_changes: int | None = None,
-    key: bytes | None = None,
+def explained(
+    anonymizer: KAnonymizer, df: Any, constraints: Mapping[str, Any], keep: Sequence[str]
 ) -> Any:
-    """Answer a Spark table of queries from a catalogue.
-
-    Every query gets the records that `KAnonymizer.explain` releases for it on one machine: the
-    file of the catalogue is sent with the job, once to each worker. It protects as `explain` does.
-    An attacker who can read the workers' memory or disks sees the catalogue, with all values of
-    each quasi-identifier, and the model.
-
-    Any failure on a worker (of the model, or of reading the file) gives withheld records with a
-    reason. Nothing is raised there, as Spark sends exceptions with their text to the driver and its
-    logs.
+    """Answer a Spark table of queries; see `cfk_plugin.release.spark`.
 
     Parameters
     ----------
+    anonymizer : KAnonymizer
+        With a catalogue.
     df : pyspark.sql.DataFrame
         One row per query; must have every feature of the schema.
-    anonymizer : KAnonymizer
-        Fitted, or loaded from a file, with a catalogue.
-    model : str or object, optional
-        URI of a model of MLflow, which each worker loads, or the model itself, which is pickled
-        (cloudpickle). Default: the model of the anonymizer.
+    constraints : mapping
+        Arguments of `KAnonymizer.explain`; the result has ``answers`` rows per query.
     keep : sequence of str
-        Columns that stay next to the record, such as an id, as rows of Spark have no order. They
-        leave unchanged, so no column of the schema may be among them.
-    answers, features_to_vary, permitted_range, max_changes
-        As in `KAnonymizer.explain`; the result has `answers` rows per query.
-    key : bytes, optional
-        The key of the population. Default: the environment variable ``CFK_KEY`` of this process. It
-        travels inside the job, not in Spark's configuration, which Spark displays.
+        Columns that leave unchanged, so no column of the schema may be among them.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        The kept columns, then ``status``, ``reason``, ``sentence``, ``k``, ``ncp``, ``pureness``,
-        and ``features``, an array of ``name``, ``kind``, ``low``, ``high``, ``values``,
-        ``missing``, ``advised``. It is lazy: computed whenever it is read.
 
     Raises
     ------
     InputError
         If columns are missing or clash, a constraint is invalid, or the anonymizer cannot be sent:
         it has plugins, or a model that cannot be pickled.
-    PolicyError
-        If the anonymizer has no catalogue.
     """
-    if not hasattr(df, "mapInPandas"):
-        raise InputError(
-            f"df must be a Spark DataFrame, got {type(df).__name__}; use KAnonymizer.explain"
-        )
-    constraints = {
-        "answers": whole_number("answers", answers),
-        "features_to_vary": features_to_vary,
-        "permitted_range": permitted_range,
-        "max_changes": most_changes(max_changes),
-    }
     catalogue = _catalogue_of(anonymizer)
-    anonymizer.rules(features_to_vary, permitted_range, max_changes)  # raises if they are invalid
+    if len(anonymizer.plugins):
+        raise InputError(
+            "plugins that are given as objects are not sent to workers; install them there"
+        )
+    anonymizer.rules(
+        *(constraints[name] for name in ("features_to_vary", "permitted_range", "max_changes"))
+    )  # raises if they are invalid
     names = _columns(df, catalogue.schema, keep)
-    key = configured_key(key)
     job = _Job(
-        file=_content(catalogue, key),
-        key=key,
-        models=_pickled(anonymizer.model_ if model is None else model, anonymizer.later_),
+        file=_content(catalogue),
+        key=catalogue.key,
+        models=_pickled(anonymizer.model_, anonymizer.later_),
         constraints=constraints,
         n_features=len(catalogue.schema.features),
     )
@@ -128,9 +104,7 @@ def explain_spark(
                 records = job(batch)
             yield records
 
-    quoted = ["`" + name.replace("`", "``") + "`" for name in names]
-    unquoted = (f"c{i}" for i in range(len(names)))  # names that need no quoting
-    return df.select(*quoted).toDF(*unquoted).mapInPandas(answer_batches, _form(df, keep))
+    return plain_columns(df, names).mapInPandas(answer_batches, _form(df, keep))
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,7 +117,7 @@ class _Job:
         The catalogue.
     key : bytes
     models : bytes
-        The model, or its URI, and the later models, pickled.
+        The model and the later models, pickled.
     constraints : mapping
         Arguments of `KAnonymizer.explain`.
     n_features : int
@@ -197,48 +171,27 @@ class _Job:
 
 
 def _catalogue_of(anonymizer: KAnonymizer) -> Catalogue:
-    """Return the catalogue of an anonymizer that can be sent; raise if it cannot."""
-    if not isinstance(anonymizer, KAnonymizer):
-        raise InputError(
-            f"anonymizer must be a fitted KAnonymizer, got {type(anonymizer).__name__}; open a file"
-            " with KAnonymizer.load"
-        )
-    if len(anonymizer.plugins):
-        raise InputError(
-            "plugins that are given as objects are not sent to workers; install them there"
-        )
-    catalogue = anonymizer.catalogue_
-    if catalogue is None:
-        raise PolicyError(
-            'explain_spark needs a catalogue: fit with PrivacyPolicy(guarantee="catalogue")'
-        )
-    return catalogue
+    if anonymizer.catalogue_ is None:
+        raise PolicyError("tables of Spark are answered from a catalogue")
+    return anonymizer.catalogue_
 
 
-def _content(catalogue: Catalogue, key: bytes) -> bytes:
+def _content(catalogue: Catalogue) -> bytes:
     """Return the content of a catalogue's file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "catalogue.cfk"
-        catalogue.save(path, key=key, handles=False)
+        catalogue.save(path, key=catalogue.key, handles=False)
         return path.read_bytes()
 
 
 def _pickled(*models: Any) -> bytes:
-    with quiet(
-        "the model cannot be pickled ({}); give the URI of a model of MLflow",
-        InputError,
-    ):
+    with quiet("the model cannot be pickled ({}), so workers cannot ask it", InputError):
         return bytes(cloudpickle.dumps(models))
 
 
 def _unpickled(models: bytes) -> tuple[Any, ...]:
-    """Return what was pickled, with the model loaded if it is a URI."""
     with quiet("a worker cannot load the model ({}); install there what it needs", ModelError):
         model, later = cloudpickle.loads(models)
-        if isinstance(model, str):
-            from cfk_plugin.serving.loaded import load_from_mlflow
-
-            model = load_from_mlflow(model)
         return model, later
 
 
