@@ -338,7 +338,7 @@ def write_released(
     if path.suffix.lower() == ".json":
         write_report(path, json_with_sentences(explanations, queries))
     else:
-        table = explanations.to_frame()
+        table = explanations.to_frame(text=True)
         table.insert(2, "sentence", explanations.text(queries))
         write_table(path, table)
 

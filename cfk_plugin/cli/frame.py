@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cfk_plugin._files import CommandInputs
+    from cfk_plugin.data.population import Population
+    from cfk_plugin.release.anonymizer import KAnonymizer
 
 SchemaFile = Annotated[
     Path,
@@ -79,6 +81,10 @@ Policy = Annotated[
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Where the report goes, .json.")
+]
+Released = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help=".json, .csv or .parquet. Default: JSON on stdout."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.", min=0)]
 Track = Annotated[bool, typer.Option("--track", help="Log to MLflow.")]
@@ -153,6 +159,34 @@ class RawInputs:
             )
         population = Population.from_frame(rows, roles)
         return files.CommandInputs(rules, population, model, goal, raw, factuals)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueInputs:
+    """What every command that makes a catalogue takes, in this order."""
+
+    train: Train
+    schema: SchemaFile
+    model: Model
+    desired: Desired = "opposite"
+    threshold: Threshold = None
+    k: K = None
+    policy: Policy = None
+
+    def fit(self) -> tuple[KAnonymizer, Population]:
+        """Read all of it and make the catalogue; options win over the policy's file."""
+        import cfk_plugin._files as files
+        from cfk_plugin.data.population import Population
+        from cfk_plugin.release.anonymizer import KAnonymizer
+
+        rules = files.read_policy(self.policy, {"k": self.k, "guarantee": "catalogue"})
+        rows, schema = files.read_rows(self.train, self.schema)
+        model = files.load_model(self.model, self.threshold)
+        outcome = files.wanted(self.desired, model, rows[list(schema.features)])
+        population = Population.from_frame(rows, schema)
+        anonymizer = KAnonymizer(policy=rules)
+        anonymizer.fit(population, model, outcome)
+        return anonymizer, population
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""cfk demo, protect, verify, plugins."""
+"""cfk demo, schema, explain, protect, catalogue, verify, plugins."""
 
 from __future__ import annotations
 
@@ -161,6 +161,48 @@ def _share_alone(codes: NDArray[np.int64]) -> float:
 
 
 @command(
+    "explain",
+    "cfk explain train.csv queries.csv -s schema.json -m model.joblib -d yes -o answers.json\n"
+    "cfk explain train.parquet queries.csv -s schema.json -m models:/credit/3 -d yes --k 20 --track"
+    " -o answers.csv",
+)
+def explain(
+    inputs: opt.CatalogueInputs,
+    queries: Annotated[Path, typer.Argument(help="The people to answer, CSV or Parquet.")],
+    output: opt.Released = None,
+    max_changes: Annotated[
+        int | None,
+        typer.Option(
+            help="Most columns that an answer may ask to change.", show_default="any number"
+        ),
+    ] = None,
+    track: opt.Track = False,
+    experiment: opt.Experiment = None,
+) -> int:
+    """Answer each person with the least change for which the model gives the outcome.
+
+    Answers come from a catalogue of the training table, which is made first; no explainer is
+    needed. Each has a sentence for the person, which holds the person's own values.
+
+    Exit code 0 when all are answered, 3 when some are withheld, 1 when all are. Whoever has the
+    desired outcome already needs no answer and does not count.
+    """
+    import cfk_plugin._files as files
+    from cfk_plugin.data.call_rules import most_changes
+
+    files.check_output(output)
+    most_changes(max_changes)
+    people = files.read_table(queries, files.code_columns(inputs.schema))
+    anonymizer, _ = inputs.fit()
+    with files.progress_bar("answering", console(stderr=True)) as progress:
+        explanations = anonymizer.explain(people, max_changes=max_changes, progress=progress)
+    _write(explanations, people, output)
+    opt.ReportPlace(track=track, experiment=experiment).keep(explanations)
+    _show_summary(explanations, output)
+    return _exit_code(explanations)
+
+
+@command(
     "protect",
     "cfk protect train.csv cf.csv -s schema.json -m model.joblib --desired low"
     " --factuals queries.csv -o released.json\n"
@@ -170,10 +212,7 @@ def _share_alone(codes: NDArray[np.int64]) -> float:
 )
 def protect(
     given: opt.RawInputs,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help=".json, .csv or .parquet. Default: JSON on stdout."),
-    ] = None,
+    output: opt.Released = None,
     max_changes: Annotated[
         int | None,
         typer.Option(
@@ -192,9 +231,8 @@ def protect(
     Exit code 0 when all are released, 3 when some are withheld, 1 when all are. Whoever has the
     desired outcome already needs none and does not count.
     """
-    from cfk_plugin._files import check_output, json_with_sentences, progress_bar, write_released
+    from cfk_plugin._files import check_output, progress_bar
     from cfk_plugin.data.call_rules import most_changes
-    from cfk_plugin.data.outcome import ALREADY_DESIRED
     from cfk_plugin.release.anonymizer import KAnonymizer
 
     check_output(output)
@@ -211,12 +249,26 @@ def protect(
         explanations = anonymizer.transform(
             case.raw, case.factuals, max_changes=max_changes, progress=told
         )
-    if output is not None:
-        write_released(output, explanations, case.factuals)
-    else:
-        console().file.write(json_with_sentences(explanations, case.factuals) + "\n")
+    _write(explanations, case.factuals, output)
     opt.ReportPlace(track=track, experiment=experiment).keep(explanations)
     _show_summary(explanations, output)
+    return _exit_code(explanations)
+
+
+def _write(explanations: Explanations, queries: pd.DataFrame | None, output: Path | None) -> None:
+    """Write explanations with their sentences to a file, or to the standard output without one."""
+    from cfk_plugin._files import json_with_sentences, write_released
+
+    if output is not None:
+        write_released(output, explanations, queries)
+    else:
+        console().file.write(json_with_sentences(explanations, queries) + "\n")
+
+
+def _exit_code(explanations: Explanations) -> int:
+    """Return the code for what is withheld; who has the desired outcome does not count."""
+    from cfk_plugin.data.outcome import ALREADY_DESIRED
+
     if all(entry.reason == ALREADY_DESIRED for entry in explanations.withheld):
         return 0
     return 3 if explanations.released else 1
@@ -246,11 +298,7 @@ def _show_summary(explanations: Explanations, output: Path | None) -> None:
     kept="nothing was written",
 )
 def catalogue(
-    train: opt.Train,
-    schema: opt.SchemaFile,
-    model: opt.Model,
-    desired: opt.Desired = "opposite",
-    threshold: opt.Threshold = None,
+    inputs: opt.CatalogueInputs,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=".json, for cfk verify.")
     ] = None,
@@ -258,8 +306,6 @@ def catalogue(
         Path | None, typer.Option(help="A page on which readers find the nearest explanation.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
-    k: opt.K = None,
-    policy: opt.Policy = None,
 ) -> int:
     """Publish every explanation there can be: the catalogue of a policy with guarantee="catalogue".
 
@@ -267,21 +313,13 @@ def catalogue(
     the difference tells about who joined or left. Exit code 1 when it has no entry.
     """
     import cfk_plugin._files as files
-    from cfk_plugin.data.population import Population
-    from cfk_plugin.release.anonymizer import KAnonymizer
     from cfk_plugin.release.publication import catalogue_page
 
     if output is None and html is None:
         raise InputError("give --output or --html, the file to write")
     files.check_output(output, endings=(".json",))
     files.check_output(html, "page", (".html",))
-    rules = files.read_policy(policy, {"k": k, "guarantee": "catalogue"})
-    rows, roles = files.read_rows(train, schema)
-    explained = files.load_model(model, threshold)
-    outcome = files.wanted(desired, explained, rows[list(roles.features)])
-    population = Population.from_frame(rows, roles)
-    anonymizer = KAnonymizer(policy=rules)
-    anonymizer.fit(population, explained, outcome)
+    anonymizer, population = inputs.fit()
     published = anonymizer.published()
     if html is not None:
         files.write_report(html, catalogue_page(published, population, title=title))

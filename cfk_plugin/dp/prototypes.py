@@ -26,6 +26,7 @@ from cfk_plugin.data.population import Population, check_population
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sentences import Presentation
 from cfk_plugin.data.tables import require_features, select
+from cfk_plugin.data.values import as_pandas
 from cfk_plugin.dp.answer_rows import (
     ServedRows,
     balanced_weight,
@@ -76,6 +77,7 @@ def explanations_of(
     started: float,
     track: Track,
     *,
+    index: pd.Index,
     outcome: Outcome,
     seed: int | None,
     spent: float = 0.0,
@@ -100,7 +102,11 @@ def explanations_of(
     ]
     environment = {**environment_of(seed=seed), "generator": policy.method}
     about = ResultContext(
-        declarations_of(schema), environment, is_for_people=True, wording=schema.wording
+        declarations_of(schema),
+        environment,
+        is_for_people=True,
+        wording=schema.wording,
+        index=index,
     ).of_call(entries, started, groups)
     provenance: dict[str, str] = {"method": policy.method, "generator": policy.method}
     provenance |= {"epsilon_spent": str(spent)} if spent else {}
@@ -356,6 +362,7 @@ class DPPrototypes(BaseEstimator):
             groups_of_people,
             started,
             track,
+            index=as_pandas(queries).index,
             outcome=outcome,
             seed=self.random_state,
             spent=self.spent_,

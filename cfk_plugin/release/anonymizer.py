@@ -29,7 +29,6 @@ from cfk_plugin.data.tables import (
     Counterfactual,
     as_table,
     require_features,
-    select,
     whole_number,
 )
 from cfk_plugin.errors import (
@@ -440,7 +439,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
     def rows(self, frame: pd.DataFrame) -> Rows:
         """Encode the features of a table."""
         with quiet("a table cannot be read ({})", InputError, let=CFKError):
-            return Rows.read(select(frame, self.schema_.features), self.codes_)
+            return Rows.read(frame, self.codes_)
 
     def rules(
         self,
@@ -745,6 +744,9 @@ class KAnonymizer(HostOnly, BaseEstimator):
         They are withheld if `track` asks for records, and none can be kept.
         """
         tolerance = None if self.detector_ is None else self.detector_.used
+        index = None
+        if request.queries is not None:
+            index = request.queries.index.take(request.query_of_slot)
         context = ResultContext(
             {**self._facts, "tolerance": tolerance},
             {**self._environment, "generator": generator},
@@ -752,6 +754,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
             kind=kind,
             wording=self.schema_.wording,
             is_for_people=request.queries is not None,
+            index=index,
         )
         result = Explanations(
             explanations,

@@ -2,28 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from cfk_plugin.data.display import marked
-from cfk_plugin.data.region import part_of, part_to_text
+from cfk_plugin.data.region import Interval, Part, part_of, part_to_text, sorted_values
 from cfk_plugin.hookspecs import NativeStatus
 from cfk_plugin.release.results import (
     Explanation,
     GeneralizedCounterfactual,
     PrototypeCounterfactual,
+    Released,
     Withheld,
 )
 
+_STATES = ("query", "status", "reason")
 _FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
 _PRINTED_FIRST = ("query", "status", "reason", "k", "ncp", "pureness")
 _FIRST_OR_NOT_PRINTED = (*_PRINTED_FIRST, "pureness_low", "pureness_high")
 
 
-def table_of(explanations: Sequence[Explanation], columns: Sequence[str]) -> pd.DataFrame:
-    """Return one row per explanation: status, features as text, figures. It may be disclosed.
+def table_of(
+    explanations: Sequence[Explanation],
+    columns: Sequence[str],
+    ranges: Collection[str],
+    index: pd.Index | None,
+) -> pd.DataFrame:
+    """Return one row per explanation: status, features as values, figures.
+
+    Parameters
+    ----------
+    explanations : sequence
+    columns : sequence of str
+        Features.
+    ranges : collection of str
+        Features with a low and a high end; the others have sets.
+    index : Index, optional
+        Label of each row.
+    """
+    rows = []
+    for explanation in explanations:
+        row = {"reason": None} | explanation.row(())
+        if not isinstance(explanation, Withheld):
+            row |= _values(explanation, ranges)
+        rows.append(row)
+    title_of_key = {name: name for name in _STATES}
+    for name in columns:
+        for part in ("low", "high", "value") if name in ranges else ("set", "value"):
+            title = f"{name}_{part}"
+            key = f"feature.{title}"
+            title_of_key[key] = key if title in _FIGURES else title
+    title_of_key |= {name: name for name in _FIGURES}
+    table = pd.DataFrame(rows, index=index, columns=list(title_of_key))
+    return table.set_axis(list(title_of_key.values()), axis=1)
+
+
+def _values(explanation: Released, ranges: Collection[str]) -> dict[str, Any]:
+    """Return the cells of the features; what is missing is left out, so that numbers stay so."""
+    cells: dict[str, Any] = {}
+    point = explanation.point()
+    for name, part in explanation.parts().items():
+        members = _members(part)
+        if name in ranges:
+            cells[f"feature.{name}_low"] = members[0]
+            cells[f"feature.{name}_high"] = members[-1]
+        else:
+            cells[f"feature.{name}_set"] = members
+        cells[f"feature.{name}_value"] = point.get(name)
+    return {key: cell for key, cell in cells.items() if cell is not None}
+
+
+def _members(part: Part) -> list[Any]:
+    """Return the values of a set, or both ends of a range, which are one if they are equal."""
+    if not isinstance(part, Interval):
+        return sorted_values(part)
+    return [part.low] if part.low == part.high else [part.low, part.high]
+
+
+def text_table_of(explanations: Sequence[Explanation], columns: Sequence[str]) -> pd.DataFrame:
+    """Return one row per explanation: status, features as text, figures.
 
     A feature with the name of another column is ``feature.NAME``.
     """
@@ -35,9 +94,8 @@ def table_of(explanations: Sequence[Explanation], columns: Sequence[str]) -> pd.
             rows.append(row)
         else:
             rows.append(without_figures | row)
-    states = ("query", "status", "reason")
-    taken = {*states, *_FIGURES}
-    title_of_key = {name: name for name in states}
+    taken = {*_STATES, *_FIGURES}
+    title_of_key = {name: name for name in _STATES}
     for name in columns:
         key = f"feature.{name}"
         title_of_key[key] = key if name in taken else name
@@ -76,7 +134,7 @@ def _all_figures(
 
 
 def printed(table: pd.DataFrame) -> str:
-    """Return the rows of `table_of` as text: figures first, without columns that are empty."""
+    """Return the rows of `text_table_of` as text: figures first, without columns that are empty."""
     table = table.astype(object)
     figures = [name for name in _PRINTED_FIRST if table[name].notna().any()]
     features = [name for name in table.columns if name not in _FIRST_OR_NOT_PRINTED]

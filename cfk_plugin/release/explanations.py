@@ -12,6 +12,7 @@ import pandas as pd
 from cfk_plugin.data.display import card, table
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.promises import promise_of
+from cfk_plugin.data.region import Interval
 from cfk_plugin.data.tables import require_features
 from cfk_plugin.data.values import cells_of
 from cfk_plugin.data.wording import Wording
@@ -26,6 +27,7 @@ from cfk_plugin.release.explanation_tables import (
     notebook_row,
     printed,
     table_of,
+    text_table_of,
 )
 from cfk_plugin.release.request import Groups
 from cfk_plugin.release.result_context import Kind, ResultContext
@@ -330,7 +332,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
 
     def __str__(self) -> str:
         """Return a table of the explanations, with the reasons of those that are withheld."""
-        table = self.to_frame().head(_MOST_SHOWN)
+        table = self.to_frame(text=True).head(_MOST_SHOWN)
         lines = [f"{counted(len(self), 'explanation')}: {self._counts()}"]
         if len(table):
             lines.append(printed(table))
@@ -356,13 +358,44 @@ class Explanations(HostOnly, Sequence[Explanation]):
             )
         return rows
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per explanation: status, features as text, k, NCP and pureness.
+    def to_frame(self, *, text: bool = False) -> pd.DataFrame:
+        """Return one row per explanation: status, features, k, NCP and pureness.
 
-        The table may be disclosed. Prototypes have no k, NCP and pureness. A feature with the name
-        of another column is ``feature.NAME``.
+        The table may be disclosed to the person. Prototypes have no k, NCP and pureness.
+
+        Parameters
+        ----------
+        text : bool
+            Whether each feature is one column of text, for readers, and rows are numbered from 0. A
+            feature with the name of another column is then ``feature.NAME``.
+
+        Returns
+        -------
+        DataFrame, shape (n_explanations, n_columns)
+            Its index has the labels of the queries, in the table that was passed.
+            A number, a date or an ordinal feature is in three columns: ``NAME_low`` and
+            ``NAME_high`` are the ends of its range, both included, and ``NAME_value`` is the
+            advised or private value. Any other feature is in two: ``NAME_set``, a list of values,
+            and ``NAME_value``. A private feature has one value in all of them. Published entries
+            and lookups advise no value of a quasi-identifier; it is missing. The advised value is
+            outside of the range where it is the person's own.
         """
-        return table_of(self._explanations, self.columns)
+        if text:
+            return text_table_of(self._explanations, self.columns)
+        return table_of(self._explanations, self.columns, self._ranges(), self.about.index)
+
+    def _ranges(self) -> set[str]:
+        """Return the features with ends: as declared, or as the explanations have them."""
+        if self.about.population is not None:
+            declared = self.about.population.get("attributes", [])
+            kinds = {attribute["name"]: attribute["kind"] for attribute in declared}
+            return {name for name, kind in kinds.items() if kind in ("numeric", "ordinal")}
+        return {
+            name
+            for explanation in self.released
+            for name, part in explanation.parts().items()
+            if isinstance(part, Interval)
+        }
 
     def audit_frame(self) -> pd.DataFrame:
         """Return every figure of every certificate and recount, and the detection's finding.

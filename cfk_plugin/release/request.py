@@ -16,6 +16,7 @@ from cfk_plugin.data.codes import Codes, Fault, Floats, Ints, Mask
 from cfk_plugin.data.constraints import Limits
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.region import to_text
+from cfk_plugin.data.tables import select
 from cfk_plugin.data.values import as_pandas
 from cfk_plugin.errors import HostOnly, InputError, did_you_mean
 from cfk_plugin.hookspecs import Progress
@@ -40,17 +41,21 @@ class Rows(HostOnly):
         The encoded rows.
     faults : sequence of Fault, optional each
         Why a row cannot be answered; None if it can.
+    index : Index, shape (n,)
+        The caller's labels of the rows; `frame` numbers them from 0.
     """
 
     frame: pd.DataFrame
     codes: Floats
     faults: Sequence[Fault | None]
+    index: pd.Index
 
     @classmethod
     def read(cls, frame: pd.DataFrame, codes: Codes) -> Rows:
-        """Encode a table."""
-        rows = codes.encode(frame)
-        return cls(frame, rows, codes.faults(frame, rows))
+        """Encode the features of a table."""
+        features = select(frame, codes.names)
+        rows = codes.encode(features)
+        return cls(features, rows, codes.faults(features, rows), frame.index)
 
     @cached_property
     def are_valid(self) -> Mask:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
+import pandas as pd
+
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.release.request import Groups
 from cfk_plugin.release.results import Explanation
@@ -31,6 +33,8 @@ class ResultContext:
     sample: Mapping[str, int] | None = None
     kind: Kind = "answers"
     wording: Wording = field(default_factory=Wording)
+    # the caller's label of the query of each explanation; it is in no run and no JSON
+    index: pd.Index | None = None
 
     def of_call(
         self, explanations: Sequence[Explanation], started: float, groups: Groups | None
@@ -50,4 +54,5 @@ class ResultContext:
 
     def sliced(self, positions: slice) -> Self:
         """Return the context of some of the explanations, which are no longer a catalogue."""
-        return replace(self, groups=self.groups[positions], kind="answers")
+        index = None if self.index is None else self.index[positions]
+        return replace(self, groups=self.groups[positions], index=index, kind="answers")

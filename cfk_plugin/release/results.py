@@ -113,6 +113,10 @@ class _ReleasedExplanation:
         """Return every feature that the explanation names, with its part."""
 
     @abstractmethod
+    def point(self) -> Mapping[str, Any]:
+        """Return the value of each feature that has one: what a person is advised."""
+
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return everything that may be disclosed, as JSON-ready values."""
 
@@ -307,6 +311,10 @@ class PrototypeCounterfactual(_ReleasedExplanation):
         """Return every feature with its single value."""
         return {name: part_of(value) for name, value in self.values.items()}
 
+    def point(self) -> Mapping[str, Any]:
+        """Return the value of every feature."""
+        return self.values
+
     def answer(self) -> Answer:
         """Return the content of the prototype: a single value of every feature."""
         return Answer(
@@ -444,6 +452,10 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         """Return every feature of the region and of the released values, each with its part."""
         released = {name: part_of(value) for name, value in self.released.items()}
         return {**self.region.parts, **released}
+
+    def point(self) -> Mapping[str, Any]:
+        """Return the advised quasi-identifiers, if there are any, and the released values."""
+        return {**self.advised, **self.released}
 
     def answer(self) -> Answer:
         """Return the content of the explanation, feature by feature."""

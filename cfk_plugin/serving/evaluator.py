@@ -80,11 +80,11 @@ class Measured:
             if name in _SETTINGS
         }
         if isinstance(explanations.policy, PrototypePolicy):
-            table = {"released": explanations.to_frame()}
+            table = {"released": explanations.to_frame(text=True)}
             return cls(explanations.summary(), table, None, explanations.to_json(), settings)
         return cls(
             explanations.summary(),
-            {"released": explanations.to_frame()},
+            {"released": explanations.to_frame(text=True)},
             RiskDisplay(class_sizes_of(explanations), k=explanations.policy.k),
             explanations.to_json(),
             settings,

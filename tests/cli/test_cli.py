@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.cli.frame import warnings_in_a_line
 from cfk_plugin.errors import MisreadColumnWarning
 from commands import cfk
@@ -74,6 +75,7 @@ INPUTS = "protect train.csv cf.csv -s schema.json -m model.joblib --desired yes"
 PROTECT = f"{INPUTS} --factuals facts.csv"
 LOOKUP = f"{INPUTS} --guarantee lookup"
 RELEASE = f"{PROTECT} --k 5 -o released.json"
+EXPLAIN = "explain train.csv facts.csv -s schema.json -m model.joblib -d yes --k 5"
 VERIFY = "verify released.json --train train.csv -s schema.json"
 
 
@@ -95,6 +97,63 @@ def test_protect_writes_json_that_verify_passes(folder: Path) -> None:
     assert [entry["status"] for entry in content["explanations"]] == ["released"] * 5
     assert "pass" in cfk(VERIFY).stdout
     assert "fewer than k people" in cfk(f"{VERIFY} --k 60", code=1).stdout
+
+
+def test_explain_writes_json_that_verify_passes(folder: Path) -> None:
+    """With the model and the queries, every answer is true."""
+    result = cfk(f"{EXPLAIN} -o released.json")
+    assert "5 released, 0 withheld in released.json" in result.stderr
+    verdict = cfk(f"{VERIFY} -m model.joblib --desired yes --queries facts.csv").stdout
+    assert "5 of 5 answers are true for the model" in verdict
+
+
+def test_explain_writes_what_python_answers(
+    folder: Path, train: pd.DataFrame, model: DecisionTreeClassifier
+) -> None:
+    schema = Schema.from_frame(
+        train,
+        quasi_identifiers=["age", "sex"],
+        identifiers=["name"],
+        target="outcome",
+        nominal=["sex"],
+    )
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5))
+    anonymizer.fit(Population.from_frame(train, schema), model, "yes")
+    queries = train[train["outcome"] == "no"].head(5)
+    answers = anonymizer.explain(queries)
+    content = json.loads(cfk(EXPLAIN).stdout)
+    sentences = [entry.pop("sentence") for entry in content["explanations"]]
+    assert sentences == answers.text(queries)
+    assert content == json.loads(answers.to_json())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_explain_writes_tables_with_sentences(folder: Path, suffix: str) -> None:
+    cfk(f"{EXPLAIN} -o answers.{suffix}")
+    frame = pd.read_csv("answers.csv") if suffix == "csv" else pd.read_parquet("answers.parquet")
+    entries = json.loads(cfk(EXPLAIN).stdout)["explanations"]
+    assert frame["sentence"].tolist() == [entry["sentence"] for entry in entries]
+    assert "name" not in frame.columns
+
+
+def test_explain_withholds_what_asks_for_too_many_changes(folder: Path) -> None:
+    write_schema(immutable=["salary"])
+    entries = json.loads(cfk(f"{EXPLAIN} --max-changes 1", code=3).stdout)["explanations"]
+    assert {entry.get("reason") for entry in entries} == {None, "no_actionable_answer"}
+
+
+def test_explain_logs_to_an_experiment(mlflow_store: str, folder: Path) -> None:
+    import mlflow
+
+    result = cfk(f"{EXPLAIN} -o answers.json --experiment credit")
+    experiment = mlflow.get_experiment_by_name("credit").experiment_id
+    (run,) = mlflow.search_runs([experiment], output_format="list")
+    assert run.info.run_id in result.stderr
+
+
+def test_explain_needs_no_answer_for_who_has_the_outcome(folder: Path) -> None:
+    result = cfk(EXPLAIN.replace("facts.csv", "cf.csv"))
+    assert "5 withheld: the model already gives the desired outcome" in result.stderr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -215,6 +274,13 @@ WRONG = {
         PROTECT.replace("train.csv", "model.joblib"),
         "this ends in .joblib",
     ),
+    "no queries": (EXPLAIN.replace("facts.csv", "nope.csv"), "nope.csv: no such file"),
+    "explain for an unknown outcome": (
+        EXPLAIN.replace("yes", "maybe"),
+        "the model has no such outcome",
+    ),
+    "explain with no change": (f"{EXPLAIN} --max-changes 0", "max_changes must be"),
+    "answers of another kind": (f"{EXPLAIN} -o out.xlsx", "out.xlsx: the output must end in"),
     "table as released": ("verify train.csv --train train.csv", "train.csv: not valid JSON"),
     "no table": ("verify schema.json", "Missing option '--train'"),
     "queries without a model": (

@@ -198,7 +198,7 @@ def test_text_contains_certified_people(kind: str, guarantee: str) -> None:
     read = COLUMNS[kind][1]
     table, explanations = released(kind, guarantee)
     values = pd.Series([read(value) for value in table["x"].tolist()], dtype=object)
-    cells = explanations.to_frame()["x"]
+    cells = explanations.to_frame(text=True)["x"]
     contents = json.loads(explanations.to_json())["explanations"]
     assert explanations.generalized
     for entry, cell, content in zip(explanations.generalized, cells, contents, strict=True):

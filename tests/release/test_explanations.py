@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 
+import residents
 from applicants import FEATURES, ROWS, label
 from cfk_plugin import (
     Explanations,
     GeneralizedCounterfactual,
     Interval,
+    KAnonymizer,
     Population,
     PrivacyPolicy,
     Region,
@@ -135,10 +138,73 @@ def test_summary_without_proof_has_no_budget(result: Explanations) -> None:
     assert (summary["epsilon"], summary["delta"]) == (None, None)
 
 
+def test_table_has_ends_and_values() -> None:
+    """The advised value is beside the range that it comes from; withheld rows are empty."""
+    answer = released(advised={"age": 25, "city": "Ghent"})
+    table = explanations(answer, Withheld(1, "none_found")).to_frame()
+    assert table.loc[0, ["age_low", "age_high", "age_value"]].tolist() == [24, 27, 25]
+    assert table.loc[0, ["salary_low", "salary_high", "salary_value"]].tolist() == [60, 60, 60]
+    assert table.loc[0, ["city_set", "city_value"]].tolist() == [["Antwerp", "Ghent"], "Ghent"]
+    assert table.filter(regex="age|city|salary").loc[1].isna().all()
+    assert table["age_value"].dtype == float
+
+
+def test_table_without_advice_has_no_values_of_quasi_identifiers() -> None:
+    table = explanations(released()).to_frame()
+    assert table[["age_value", "city_value"]].isna().all(axis=None)
+    assert table["salary_value"].tolist() == [60]
+
+
+def test_name_of_a_figure_is_not_taken_by_a_feature() -> None:
+    entry = released()
+    region = Region({"pureness": Interval(1, 2)})
+    renamed = GeneralizedCounterfactual(0, region, {}, entry.certificate, entry.recount)
+    result = Explanations([renamed], policy=explanations().policy, columns=["pureness"])
+    table = result.to_frame()
+    assert table.columns.is_unique
+    assert table[["feature.pureness_low", "pureness_high"]].to_numpy().tolist() == [[1, 1.0]]
+
+
+def answers_of_residents(index: list[str], n_answers: int = 1) -> Explanations:
+    """Answer some poor residents, whose table has dates, levels and gaps in its index."""
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5))
+    anonymizer.fit(residents.PEOPLE, residents.rich, "yes")
+    poor = residents.TABLE[residents.rich(residents.TABLE) == "no"].head(len(index))
+    return anonymizer.explain(poor.set_axis(index), answers=n_answers)
+
+
+def test_table_has_the_index_of_the_queries() -> None:
+    """Slices keep it; runs, JSON and the table for readers do not have it."""
+    result = answers_of_residents(["ann-1", "bob-2"], n_answers=2)
+    assert result.to_frame().index.tolist() == ["ann-1", "ann-1", "bob-2", "bob-2"]
+    assert result[1:3].to_frame().index.tolist() == ["ann-1", "bob-2"]
+    written = f"{result.to_json()} {result.to_record()} {result.to_frame(text=True).to_csv()}"
+    assert "ann-1" not in written
+
+
+def test_table_has_numbers_and_dates_to_compute_with() -> None:
+    """Kinds are those of the schema, also where every row is withheld."""
+    result = answers_of_residents(["ann-1", "bob-2"])
+    table = result.to_frame()
+    assert table[["age_low", "kids_value", "pay_value"]].dtypes.map(is_numeric_dtype).all()
+    assert is_datetime64_any_dtype(table["since_value"])
+    assert set(table["level_low"]) <= {"low", "high"}
+    assert list(result.without_record().to_frame().columns) == list(table.columns)
+
+
+def test_table_of_prototypes_has_the_index_of_the_queries() -> None:
+    pytest.importorskip("opendp", reason="prototypes are drawn with it")
+    queries = residents.TABLE.head(2).set_axis(["ann-1", "bob-2"])
+    assert residents.fitted(residents.TABLE).explain(queries).to_frame().index.tolist() == [
+        "ann-1",
+        "bob-2",
+    ]
+
+
 def test_table_of_prototypes_has_no_k() -> None:
     """The data holder sees the certificate as well."""
-    table = prototypes().to_frame()
-    assert [*table] == [*explanations().to_frame()]
+    table = prototypes().to_frame(text=True)
+    assert [*table] == [*explanations().to_frame(text=True)]
     assert table["age"].tolist()[::2] == ["31", "44"]
     assert table["city"].tolist()[::2] == ["Ghent", "missing"]
     assert table[["k", "ncp", "pureness"]].isna().all(axis=None)
@@ -160,7 +226,7 @@ def test_feature_may_be_called_query() -> None:
     known = released()
     entry = GeneralizedCounterfactual(0, region, {}, known.certificate, known.recount)
     result = Explanations([entry], policy=explanations().policy, columns=["k", "query", "salary"])
-    table = result.to_frame()
+    table = result.to_frame(text=True)
     assert table.columns.is_unique
     assert table["query"].tolist() == [0]
     assert table["feature.query"].tolist() == ["3–4"]

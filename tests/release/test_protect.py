@@ -275,7 +275,7 @@ def test_no_persons_label_is_shown() -> None:
     population = Population.from_frame(train, schema)
     anonymizer = KAnonymizer(policy=LOOKUP).fit(population, label, 1)
     explanations = anonymizer.transform(train.head(10))
-    frame = explanations.to_frame()
+    frame = explanations.to_frame(text=True)
     assert {*FEATURES} <= {*frame}
     assert frame.loc[frame["status"] == "withheld", FEATURES].isna().all(axis=None)
     assert "granted" not in explanations.to_json() + frame.to_csv()

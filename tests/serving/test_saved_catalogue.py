@@ -142,7 +142,7 @@ def test_file_has_no_private_value_of_a_person(pair: Pair, train: pd.DataFrame) 
     """Every pay belongs to one person, and so do names and keys."""
     with zipfile.ZipFile(pair[2]) as file:
         content = b"".join(file.read(name) for name in file.namelist())
-    offered = set(pair[0].published().to_frame()["pay"].astype(float))
+    offered = set(pair[0].published().to_frame()["pay_value"])
     private = [pay for pay in train["pay"].tolist() if pay not in offered]
     assert len(private) > 100
     for pay in private:
@@ -187,7 +187,7 @@ def test_logged_model_answers_without_rows(train: pd.DataFrame, tmp_path: Path) 
     rows = queries().drop(columns=["since"])
     records = mlflow.pyfunc.load_model(logged.model_uri).predict(rows)
     assert [record["sentence"] for record in records] == anonymizer.explain(rows).text(rows)
-    offered = set(anonymizer.published().to_frame()["pay"].astype(float))
+    offered = set(anonymizer.published().to_frame()["pay_value"])
     pays = [str(pay).encode() for pay in train["pay"].tolist() if pay not in offered]
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".db"]
     for path in files:
