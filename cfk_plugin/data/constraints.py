@@ -133,7 +133,6 @@ class Limits(HostOnly):
         permitted: Mapping[str, Permitted] | None = None,
         never_advised: Mapping[str, Collection[str | None]] | None = None,
         max_changes: int | None = None,
-        costs: Mapping[str, float] | None = None,
     ) -> Limits:
         """Return what declarations mean for queries.
 
@@ -149,8 +148,6 @@ class Limits(HostOnly):
         never_advised : mapping of column to values as text, None for missing, optional
             In addition to what the schema declares for the column.
         max_changes : int, optional
-        costs : mapping of column to number, optional
-            Those not named have the cost 1.
         """
         rules = []
         low = np.full(queries.shape, -np.inf)
@@ -171,8 +168,8 @@ class Limits(HostOnly):
                 options[j] = rule.options(queries[:, j])
             if column.is_line:
                 low[:, j], high[:, j] = rule.limits(queries[:, j])
-        cost_of_column = np.array([(costs or {}).get(name, 1.0) for name in codes.names])
-        return cls(codes, queries, rules, low, high, options, max_changes, cost_of_column)
+        costs = np.array([column.attribute.cost for column in codes.columns])
+        return cls(codes, queries, rules, low, high, options, max_changes, costs)
 
     def __len__(self) -> int:
         return len(self.queries)

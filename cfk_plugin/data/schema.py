@@ -324,6 +324,8 @@ class SchemaAttribute:
         What a person can change of it; an explanation that asks for another change is not released.
     never_advised : tuple of str or None
         Values, spelled as text, that nobody is told to change to; None stands for a missing value.
+    cost : float
+        By which a change of it is multiplied when the nearest answer is searched.
     """
 
     name: str
@@ -340,6 +342,7 @@ class SchemaAttribute:
     dtype: str | None = None
     change: Change = "any"
     never_advised: tuple[str | None, ...] = ()
+    cost: float = 1.0
 
     def __post_init__(self) -> None:
         levels = self.levels
@@ -395,6 +398,8 @@ class SchemaAttribute:
             "monotone attributes are numeric or ordinal; list the levels of others in ordinal": (
                 self.change in ("any", "never") or self.kind in ("numeric", "ordinal")
             ),
+            "cost must be a finite number > 0": 0 < self.cost < inf,
+            "cost is of features only": self.cost == 1 or self.role in _FEATURES,
             "never_advise is of features only": not self.never_advised or self.role in _FEATURES,
             "never_advise can name None, a missing value, but no number or date: limit these with"
             " bounds, or with permitted_range in a call": (
@@ -445,6 +450,7 @@ def _attribute_of(
     nullable: Sequence[str] | None,
     change: Change,
     never_advised: tuple[str | None, ...],
+    cost: Any,
 ) -> SchemaAttribute:
     """Return the attribute of a column; only what is not declared is looked up in the rows.
 
@@ -459,7 +465,9 @@ def _attribute_of(
         if wrong_type:
             raise SchemaError(f"column {name!r} holds cells of type {wrong_type}; {ONE_VALUE}")
     if role in ("identifier", "subject"):
-        return SchemaAttribute(name=name, role=role, change=change, never_advised=never_advised)
+        return SchemaAttribute(
+            name=name, role=role, change=change, never_advised=never_advised, cost=cost
+        )
     is_declared = is_nominal or declared.categories is not None or declared.hierarchy is not None
     if levels is None and may_read_rows and not is_declared and _is_ordered(column):
         levels = column.dtype
@@ -492,6 +500,7 @@ def _attribute_of(
         dtype=_type_of(kind, declared, levels),
         change=change,
         never_advised=never_advised,
+        cost=cost,
     )
     return _with_never_advised(attribute, column, may_read_rows=may_read_rows)
 
@@ -637,6 +646,16 @@ def _never_advised_of(
         texts = [None if is_missing(value) else to_text(value) for value in listed]
         never_advised[name] = tuple(dict.fromkeys(texts))
     return never_advised
+
+
+def _costs_of(cost: Mapping[str, Any]) -> dict[str, float]:
+    """Return the cost of a change, by column; raise if one is not a number."""
+    for name, number in cost.items():
+        if not isinstance(number, (int, float, np.number)):
+            raise SchemaError(
+                f"column {name!r}: cost must be a number, got {type(number).__name__}"
+            )
+    return {name: float(number) for name, number in cost.items()}
 
 
 def _listed(name: str, values: Any, setting: str) -> tuple[Any, ...] | None:
@@ -791,6 +810,7 @@ class Schema:
         immutable: Iterable[str] = (),
         monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
         never_advise: Mapping[str, Iterable[Any]] | None = None,
+        cost: Mapping[str, float] | None = None,
         titles: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
         outcomes: Mapping[Any, str] | None = None,
@@ -833,6 +853,9 @@ class Schema:
             ["unknown"]}``; None stands for a missing value. A person who has the value may keep it.
             Of numbers and dates only None can be named: bounds limit these, and in a call
             ``permitted_range``.
+        cost : mapping of feature to a number
+            How many times as much a change of the feature counts, next to one of cost 1:
+            ``{"profession": 5}``. Answers avoid it if there is another way.
         titles : mapping of column to the words for it in a sentence
             As they stand in a list of things: ``{"term": "a loan term"}``.
         units : mapping of column to a unit
@@ -890,6 +913,7 @@ class Schema:
         monotone = _by_name(frame, monotone, "monotone", '"increase" or "decrease"')
         form = 'a list of values, such as {"savings": ["unknown"]}'
         never_advise = _by_name(frame, never_advise, "never_advise", form)
+        costs = _costs_of(_by_name(frame, cost, "cost", "a number"))
         _check_columns(columns, roles)
         changes = _changes_of(immutable, monotone)
         never_advised = _never_advised_of(never_advise, immutable)
@@ -910,6 +934,7 @@ class Schema:
                 nullable=nullable,
                 change=changes.get(name, "any"),
                 never_advised=never_advised.get(name, ()),
+                cost=costs.get(name, 1.0),
             )
             for name, role in roles.items()
         ]

@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cfk_plugin.data.codes import Floats, Ints, Mask, gaps
+from cfk_plugin.data.codes import Floats, Ints, Mask
 from cfk_plugin.data.constraints import Limits
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.catalogue import Catalogue
@@ -50,8 +50,7 @@ _MORE_PROBES = 64  # that are asked about next, if all are many
 _BOUND_TRIED = 64  # nearest true points of a query in a region
 _BOUND = 6  # of these, that move, for each answer
 _MOST_TRIES = 2  # to move a point, each time with more combinations
-_NEARNESS = 0.5  # weight of the distance, next to that of diversity
-_TIE = 1e-9
+_MUCH_LESS = 0.5  # share of a change, up to which an answer spares the person something
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,14 +188,14 @@ class _Search(HostOnly):
 
     def answers(self) -> list[Points]:
         """Return the points of each query's answers, near ones first."""
-        ends = self._ends()
-        points = self._with_region(ends)
+        answers = self._useful(self._with_region(self._ends()))
         for more in (self.starts.entries, self.starts.required_points):
-            n_points = np.bincount(points.query, minlength=len(self.limits))
-            lacking = np.flatnonzero(n_points < self.n_answers)
+            n_of_query = np.bincount(answers.query, minlength=len(self.limits))
+            lacking = np.flatnonzero(n_of_query < self.n_answers)
             if len(lacking):
-                points = Points.joined([points, self._bound(more(lacking), points)])
-        return [self._chosen(points.take(points.query == q)) for q in range(len(self.limits))]
+                answers = Points.joined([answers, self._bound(more(lacking), answers)])
+        answers = answers.take(np.argsort(self._distances(answers), kind="stable"))
+        return [answers.take(answers.query == q) for q in range(len(self.limits))]
 
     def answer(self, points: Points, i: int, first: int) -> Answer:
         """Return a point as an answer; `first` is the number of the first query."""
@@ -204,13 +203,41 @@ class _Search(HostOnly):
         distance = float(self._distances(point)[0])
         return Answer(first + int(point.query[0]), int(point.region[0]), point.rows[0], distance)
 
-    def _chosen(self, points: Points) -> Points:
-        """Return the points of one query that are near and differ from each other."""
-        rows = points.rows
+    def _useful(self, points: Points) -> Points:
+        """Return points of each query that differ usefully: the nearest one, and others near it.
+
+        A change that a chosen point asks for as well counts twice.
+        """
+        prices = self._distances(points)
+        chosen = [np.empty(0, dtype=np.int64)]
+        is_open = np.ones(len(points), dtype=bool)
+        for _ in range(self.n_answers):
+            order = np.lexsort((prices, points.query))
+            order = order[is_open[order]]
+            nearest = order[rank_in_run(points.query[order]) == 0]
+            chosen.append(nearest)
+            is_open &= self._differ(points, points.take(nearest))
+            prices += self._repeated_costs(points, points.take(nearest))
+        return points.take(np.concatenate(chosen))
+
+    def _repeated_costs(self, points: Points, answers: Points) -> Floats:
+        """Return what changes of points cost that an answer to their query asks for, too."""
+        point, answer = np.nonzero(points.query[:, None] == answers.query)
+        rows = points.rows[point]
+        query = points.query[point]
+        factual = self.limits.queries[query]
         is_line = self.catalogue.codes.is_line
-        apart = gaps(rows[:, None], rows[None], self.catalogue.spans, is_line).sum(axis=2)
-        chosen = diverse(self._distances(points), apart, self.n_answers)
-        return points.take(np.array(chosen, dtype=np.int64))
+        is_spared = _spared(answers.rows[answer], rows, factual, is_line)
+        costs = np.where(is_spared, 0.0, self.distance.by_column(rows, query)).sum(axis=1)
+        return np.round(np.bincount(point, costs, len(points)), 9)
+
+    def _differ(self, points: Points, answers: Points) -> Mask:
+        """Return which points, (n_points,), differ usefully from all answers to their query."""
+        point, answer = np.nonzero(points.query[:, None] == answers.query)
+        factual = self.limits.queries[points.query[point]]
+        is_line = self.catalogue.codes.is_line
+        differ = differ_usefully(points.rows[point], answers.rows[answer], factual, is_line)
+        return ~np.isin(np.arange(len(points)), point[~differ])
 
     def _distances(self, points: Points) -> Floats:
         """Return the distance of each point from its query, rounded so that equal ones tie."""
@@ -397,7 +424,7 @@ class _Search(HostOnly):
     def _bound(self, points: Points, others: Points) -> Points:
         """Return the nearest points that move as far as their own region agrees.
 
-        With `others`, which are distinct, each query gets at most `n_answers` distinct points.
+        With `others`, each query gets at most `n_answers` points, and they differ usefully.
 
         While points move, the model is asked about a few combinations of their region. If the
         region does not agree with a point at the end, the combinations that are refused are added,
@@ -411,7 +438,7 @@ class _Search(HostOnly):
         agreed = [np.empty(0, dtype=np.int64)]
         is_open = self._are_new(ends, others)
         while is_open.any():
-            nearest = self._nearest_open(ends, is_open, self.n_answers - n_agreed)
+            nearest = self._nearest_open(ends, is_open)
             agrees = self._agree(ends.take(nearest))
             agreed.append(nearest[agrees])
             n_agreed += np.bincount(ends.query[agreed[-1]], minlength=len(n_agreed))
@@ -432,9 +459,9 @@ class _Search(HostOnly):
         return ends.take(np.concatenate(agreed))
 
     def _are_new(self, points: Points, answers: Points) -> Mask:
-        """Return which points change few columns and are not among the answers."""
-        is_answer = np.isin(points.keys, answers.keys)
-        return ~is_answer & self.limits.few_changes(points.rows, points.query)
+        """Return which points change few columns and differ usefully from the answers."""
+        is_few = self.limits.few_changes(points.rows, points.query)
+        return is_few & self._differ(points, answers)
 
     def _bound_starts(self, points: Points) -> Points:
         """Return the nearest true points of each query for which a few people have the outcome.
@@ -457,14 +484,13 @@ class _Search(HostOnly):
         required = self.catalogue.required(points.region)
         return [required[region][:_PROBES] for region in points.region.tolist()]
 
-    def _nearest_open(self, points: Points, is_open: Mask, n: Ints) -> Ints:
-        """Return the nearest distinct open points; n of each query, shape (n_queries,)."""
+    def _nearest_open(self, points: Points, is_open: Mask) -> Ints:
+        """Return the nearest open point of each query."""
         positions = np.flatnonzero(is_open)
         candidates = points.take(positions)
         order = np.lexsort((self._distances(candidates), candidates.query))
-        order = order[candidates.take(order).first_of_equal()]
-        query = candidates.query[order]
-        return positions[order[rank_in_run(query) < n[query]]]
+        nearest: Ints = positions[order[rank_in_run(candidates.query[order]) == 0]]
+        return nearest
 
     def _moved(self, points: Points, probes: list[Floats]) -> Points:
         """Return points as near as some combinations of their region permit."""
@@ -513,35 +539,33 @@ class _Search(HostOnly):
         return is_in
 
 
-def diverse(distances: Floats, apart: Floats, n: int) -> list[int]:
-    """Return points of one query that are near, and add to each other as in DiCE.
+def differ_usefully(first: Floats, second: Floats, factual: Floats, is_line: Mask) -> Mask:
+    """Return whether two answers are a choice: both ask for much less of a change of the other.
 
-    The next one has the least half distance less the factor by which it raises the determinant of
-    the similarities 1 / (1 + distance) of all chosen points.
+    Otherwise one of them asks for the other's changes, or for hardly less, and maybe for more.
 
     Parameters
     ----------
-    distances : shape (n_points,); from the query
-    apart : shape (n_points, n_points); between the points, which are distinct
-    n : int
+    first, second, factual : shape (..., n_features); the answers and their query
+    is_line : shape (n_features,)
 
     Returns
     -------
-    list of int
-        Positions of at most n points, near ones first.
+    array, shape (...)
     """
-    chosen: list[int] = []
-    if len(distances):
-        chosen.append(int(distances.argmin()))
-    similar = 1 / (1 + apart)
-    while len(chosen) < min(n, len(distances)):
-        kernel = similar[np.ix_(chosen, chosen)] + _TIE * np.eye(len(chosen))
-        weights = np.linalg.solve(kernel, similar[chosen])
-        gain = 1 - (similar[chosen] * weights).sum(axis=0)
-        score = _NEARNESS * distances - gain
-        score[chosen] = np.inf
-        chosen.append(int(score.argmin()))
-    return sorted(chosen, key=distances.__getitem__)
+    is_first_spared = _spared(second, first, factual, is_line).any(axis=-1)
+    is_second_spared = _spared(first, second, factual, is_line).any(axis=-1)
+    differ: Mask = np.logical_and(is_first_spared, is_second_spared)
+    return differ
+
+
+def _spared(rows: Floats, others: Floats, factual: Floats, is_line: Mask) -> Mask:
+    """Return which changes of others are at most half as large in rows, or another category."""
+    is_changed = others != factual
+    change = np.where(is_changed, others - factual, 1.0)
+    is_less = (rows - factual) / change <= _MUCH_LESS
+    spared: Mask = is_changed & np.where(is_line, is_less, rows != others)
+    return spared
 
 
 def _growth(part: LineParts | SetParts, values: Floats) -> Floats:

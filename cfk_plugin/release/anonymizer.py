@@ -576,8 +576,9 @@ class KAnonymizer(HostOnly, BaseEstimator):
             Or a DataFrame of Spark: its workers answer the queries, and the result is a table of
             Spark; see `cfk_plugin.release.spark`.
         answers : int
-            How many different answers to give to each query, from near to far and chosen to be
-            diverse; answers that cannot be found are withheld as ``no_other_answer``.
+            How many answers to give to each query, from near to far. Of any two, each asks for at
+            most half of some change that the other asks for, or for another category. If there are
+            fewer such answers, the others are withheld as ``no_other_answer``.
         desired : label, optional
             The outcome that this call asks for: where the anonymizer was fitted for "opposite", one
             of the model's labels. Default: what it was fitted for.

@@ -85,7 +85,7 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
             person_text_key="none_open",
         ),
         "no_other_answer": WithholdingReason(
-            meaning="no other answer may go with those to the same query",
+            meaning="no other answer differs enough from those to the same query",
             remedy="ask for fewer answers",
             person_text_key="no_more",
         ),

@@ -214,6 +214,7 @@ def test_lists_of_columns_are_any_iterable(name: str, kind: Any) -> None:
         {"outcomes": {1: "granted"}},
         {"ordinal": {"sex": ["f", "m"]}},
         {"never_advise": {"sex": ["f"]}},
+        {"cost": {"age": 2}},
         {"columns": {"age": Attribute(bounds=(0, 99))}},
     ],
     ids=lambda settings: next(iter(settings)),
@@ -242,10 +243,24 @@ def test_values_of_a_setting_are_any_list() -> None:
     assert schema["sex"].categories == ("f", "m")
 
 
-@pytest.mark.parametrize("name", ["titles", "ordinal", "monotone", "never_advise", "outcomes"])
+@pytest.mark.parametrize(
+    "name", ["titles", "ordinal", "monotone", "never_advise", "cost", "outcomes"]
+)
 def test_another_type_of_setting_names_the_argument(name: str) -> None:
     with pytest.raises(SchemaError, match=f"^{name} must be a mapping, .*; got list"):
         Schema.from_frame(TABLE, quasi_identifiers=["age"], **{name: ["age"]})
+
+
+@pytest.mark.parametrize("cost", [0, -1, np.inf, np.nan, "5", None])
+def test_cost_must_be_positive(cost: Any) -> None:
+    with pytest.raises(SchemaError, match="'age': cost must be a"):
+        Schema.from_frame(TABLE, quasi_identifiers=["age"], cost={"age": cost})
+
+
+def test_only_features_have_a_cost() -> None:
+    """An outcome or an identifier does not change."""
+    with pytest.raises(SchemaError, match="'sex': cost is of features only"):
+        Schema.from_frame(TABLE, quasi_identifiers=["age"], target="sex", cost={"sex": 2})
 
 
 def test_ordered_categories_are_levels() -> None:

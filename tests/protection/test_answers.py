@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from cfk_plugin import Schema
 from cfk_plugin.data.codes import DAY, MISSING, Codes, Floats, Mask
 from cfk_plugin.data.constraints import Limits
 from cfk_plugin.data.outcome_model import Model
-from cfk_plugin.protection.answers import Answer, diverse, explain, least_values
+from cfk_plugin.protection.answers import Answer, differ_usefully, explain, least_values
 from cfk_plugin.protection.catalogue import Catalogue, Settings
 from cfk_plugin.protection.moves import Distance, round_outwards, shrink, take_back
 from cfk_plugin.protection.starts import Starts
@@ -275,9 +275,11 @@ def test_answers_obey_limits(world: World) -> None:
 
 def test_dear_columns_change_less(world: World, answers: list[Answer]) -> None:
     """If a change of income costs ten times as much, fewer answers ask for one."""
-    limits = world.limits(costs={"income": 10.0})
-    dear = [own[0] for own in explain(world.catalogue, world.queries, limits)]
     j = world.column("income")
+    costs = np.ones(len(world.codes.names))
+    costs[j] = 10.0
+    limits = replace(world.limits(), costs=costs)
+    dear = [own[0] for own in explain(world.catalogue, world.queries, limits)]
     n_changes = np.count_nonzero(points_of(answers)[:, j] != world.queries[:, j])
     n_dear_changes = np.count_nonzero(points_of(dear)[:, j] != world.queries[:, j])
     assert n_dear_changes < n_changes
@@ -334,29 +336,59 @@ def test_limits_permit_values(
 
 
 def test_several_answers_differ(world: World, answers: list[Answer]) -> None:
-    """They are distinct, near ones first, and the first one is no further than a single one."""
+    """They come near ones first, the first one is that of a single answer, and all are useful."""
     several = explain(world.catalogue, world.queries, n_answers=3)
-    for own, single in zip(several, answers, strict=True):
-        distances = [answer.distance for answer in own]
+    for of_query, single in zip(several, answers, strict=True):
+        factual = world.queries[single.query]
+        distances = [answer.distance for answer in of_query]
         assert distances == sorted(distances)
         assert distances[0] <= single.distance + 1e-9
-        for first, second in pairwise(own):
-            assert not np.array_equal(first.point, second.point)
+        for first, second in combinations(points_of(of_query), 2):
+            assert differ_usefully(first, second, factual, world.codes.is_line)
 
 
-def test_equal_points_count_once(world: World) -> None:
-    """Every query gets three distinct answers, even if the nearest starts end at one point."""
-    answers = explain(world.catalogue, world.queries, n_answers=3)
-    for own in answers:
-        assert len({answer.point.tobytes() for answer in own}) == len(own) == 3
+def test_most_people_get_a_second_answer(world: World) -> None:
+    """Another way exists for most people, and the search finds it."""
+    answers = explain(world.catalogue, world.queries, n_answers=2)
+    assert np.mean([len(of_query) == 2 for of_query in answers]) >= 0.9
 
 
-def test_diverse_points_prefer_other_places() -> None:
-    """The second point is the one far from the first, though another one is a little nearer."""
-    distances = np.array([1.0, 1.01, 1.2])
-    places = np.array([0.0, 0.01, 2.0])
-    apart = np.abs(places[:, None] - places)
-    assert diverse(distances, apart, 2) == [0, 2]
+def test_second_answers_prefer_other_changes(world: World) -> None:
+    """Few of them change all the columns that the first answer changes."""
+    answers = explain(world.catalogue, world.queries, n_answers=2)
+    points = np.array([points_of(of_query) for of_query in answers if len(of_query) == 2])
+    factual = world.queries[[of_query[0].query for of_query in answers if len(of_query) == 2]]
+    is_changed = points != factual[:, None]  # (n_queries, n_answers, n_features)
+    asks_again = (is_changed[:, 1] | ~is_changed[:, 0]).all(axis=1)
+    assert asks_again.mean() <= 0.15
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differ"),
+    [
+        ({"income": 20.0}, {"debt": 5.0}, True),
+        ({"income": 20.0}, {"income": 19.0}, False),
+        ({"income": 20.0}, {"income": 19.0, "age": 31.0}, False),  # only adds a change
+        ({"income": 20.0}, {"income": 15.0, "age": 31.0}, True),  # half of the first change
+        ({"income": 20.0}, {"income": 30.0}, False),  # only asks for more
+        ({"income": 20.0}, {"income": 5.0}, True),  # the other direction
+        ({"income": 20.0, "debt": 5.0}, {"income": 20.0, "age": 31.0}, True),
+        ({"job": 1.0}, {"job": 2.0}, True),
+        ({"job": 1.0, "income": 20.0}, {"job": 1.0, "income": 19.0}, False),
+    ],
+)
+def test_answers_differ_if_both_spare_something(
+    world: World, first: dict[str, float], second: dict[str, float], differ: bool
+) -> None:
+    """Each asks for at most half of a change that the other asks for."""
+    factual = {"age": 30.0, "town": 0.0, "income": 10.0, "debt": 10.0, "job": 0.0, "school": 0.0}
+
+    def row(changes: dict[str, float]) -> Floats:
+        return np.array([(factual | changes)[name] for name in world.codes.names])
+
+    is_line = world.codes.is_line
+    assert differ_usefully(row(first), row(second), row({}), is_line) == differ
+    assert differ_usefully(row(second), row(first), row({}), is_line) == differ
 
 
 def test_counterfactuals_of_explainers_become_shared(world: World) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from cfk_plugin import Explanations, ProtectedExplainer
+from cfk_plugin import Explanations, KAnonymizer, Population, ProtectedExplainer, Schema
 
 Ask = Callable[..., tuple[pd.DataFrame, pd.DataFrame]]
 
@@ -57,3 +58,24 @@ def test_answers_change_one_column(ask: Ask) -> None:
     """With `max_changes=1`, each answer asks for a single change."""
     before, after = ask(max_changes=1)
     assert ((after != before).sum(axis=1) == 1).all()
+
+
+def test_costly_change_is_avoided(
+    applicants: pd.DataFrame, model: Any, refused: pd.DataFrame, after_advice: Callable
+) -> None:
+    """If more income is costly, only those are asked for it who have no other way."""
+
+    def fit(**declared: Any) -> KAnonymizer:
+        quasi_identifiers = ["age", "town", "education"]
+        schema = Schema.from_frame(applicants, quasi_identifiers=quasi_identifiers, **declared)
+        return KAnonymizer().fit(Population.from_frame(applicants, schema), model, 1)
+
+    def people_who_need_income(anonymizer: KAnonymizer) -> pd.DataFrame:
+        after = after_advice(refused, anonymizer.explain(refused))
+        return refused[after["income"].to_numpy() != refused["income"].to_numpy()]
+
+    costly = fit(cost={"income": 10})
+    people = people_who_need_income(costly)
+    assert len(people) < len(people_who_need_income(fit()))
+    free = refused.columns.drop("income")
+    assert not costly.explain(people, features_to_vary=free).released
