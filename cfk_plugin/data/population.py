@@ -200,8 +200,9 @@ class Population(HostOnly):
         key : bytes, optional
             Key (HMAC) of the fingerprint, of the order in which private values are offered to
             regions, and of the handles by which people are recognised in a later table; default:
-            the environment variable ``CFK_KEY``. Without a key, fingerprints are comparable within
-            this process only, and no one is recognised.
+            the environment variable ``CFK_KEY``. Setting or changing it changes everyone's answers,
+            which is a second release of the same people. Without a key, fingerprints are comparable
+            within this process only, and no one is recognised.
 
         Returns
         -------
