@@ -65,12 +65,25 @@ def experiment_id(client: MlflowClient, name: str | None) -> str:
 
 
 def existing_experiment(client: MlflowClient, name: str | None) -> str | None:
-    """Return the id of an experiment, as `experiment_id` does; None if there is none yet."""
+    """Return the id of an experiment, as `experiment_id` does; None if there is none yet.
+
+    Raises
+    ------
+    TrackingError
+        If it was deleted.
+    """
     name = _experiment_or_default(name)
     if name.startswith(_ID):
         return name.removeprefix(_ID)
     experiment = client.get_experiment_by_name(name)
-    return str(experiment.experiment_id) if experiment else None
+    if experiment is None:
+        return None
+    if experiment.lifecycle_stage == "deleted":
+        raise TrackingError(
+            f"the experiment {name!r} was deleted: restore it (mlflow experiments restore"
+            f" --experiment-id {experiment.experiment_id}), or name another one"
+        )
+    return str(experiment.experiment_id)
 
 
 def _experiment_or_default(name: str | None) -> str:

@@ -616,6 +616,13 @@ def test_the_active_run_is_used_and_left_running_and_a_name_asks_for_one_nested_
     assert child.data.tags["mlflow.parentRunId"] == run.info.run_id
 
 
+def test_deleted_experiment_is_named(mlflow_store: str) -> None:
+    """The message says how to restore it."""
+    mlflow.delete_experiment(mlflow.create_experiment("credit"))
+    with pytest.raises(TrackingError, match="'credit' was deleted"):
+        explanations().log(experiment="credit")
+
+
 def test_experiment_by_name_is_created_once(mlflow_store: str) -> None:
     ids = {run_of(explanations().log(experiment="credit")).info.experiment_id for _ in range(2)}
     assert ids == {mlflow.get_experiment_by_name("credit").experiment_id}
