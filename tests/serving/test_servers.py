@@ -54,7 +54,7 @@ def test_served_records_are_the_explanations_of_the_library(
         age, town, _ = record["features"]
         has_age = TRAIN["age"].between(age["low"], age["high"])
         has_town = TRAIN["town"].isin(town["values"])
-        assert K <= record["k"] == (has_age & has_town).sum()
+        assert K == record["k"] <= (has_age & has_town).sum()
 
 
 def without(name: str) -> dict[str, Any]:
