@@ -103,7 +103,7 @@ dist: $(READY)
 # The core tests elsewhere: with the lowest version of each dependency, and on other Pythons with the newest ones. The
 # lowest MLflow does not run on SQLAlchemy 2.1, which it permits.
 CORE := $(addprefix tests/,data/test_schema.py data/test_population.py metrics/test_regions.py release/test_guarantees.py \
-	release/test_certify.py release/test_explanations.py release/test_models.py release/test_other_tables.py \
+	release/test_recount.py release/test_explanations.py release/test_models.py release/test_other_tables.py \
 	protection/test_catalogue.py protection/test_answers.py protection/test_lookup.py cli/test_cli.py)
 OTHERS ?= lowest 3.12 3.13
 core: $(READY)
