@@ -469,13 +469,6 @@ class DesiredOutcome(ABC):
         return bool(self.is_met_by_query(classes, classes).any())
 
     @abstractmethod
-    def possible_masks(self, labels: Labels) -> list[Mask]:
-        """Return the masks of labels, shape (n,), of which one is right for the query.
-
-        It is not known which, if the outcome depends on a factual whose label is not known.
-        """
-
-    @abstractmethod
     def outcomes(
         self, labels: Labels, factual_labels: Labels | None, classes: Sequence[Any] | None
     ) -> list[Outcome]:
@@ -615,10 +608,6 @@ class NamedOutcome(DesiredOutcome):
         """Return True if a class is desired."""
         return bool(self.is_met(classes).any())
 
-    def possible_masks(self, labels: Labels) -> list[Mask]:
-        """Return the mask of the labels that are desired; there is only this one."""
-        return [self.is_met(labels)]
-
     def outcomes(
         self,
         labels: Labels,
@@ -733,15 +722,6 @@ class RelativeOutcome(DesiredOutcome):
     def is_eligible(self, labels: Labels) -> Mask:
         """Return a mask of all labels, shape (n,): some query may desire each."""
         return np.ones(len(labels), dtype=bool)
-
-    def possible_masks(self, labels: Labels) -> list[Mask]:
-        """Return the masks for each label that the factual, or the counterfactual, may have."""
-        masks = []
-        for label in set(labels.tolist()):
-            factual_labels = np.full(len(labels), label, dtype=object)
-            masks.append(np.asarray(labels == label, dtype=bool))
-            masks.append(self.is_desired(labels, factual_labels))
-        return masks
 
     def outcomes(
         self, labels: Labels, factual_labels: Labels | None, classes: Sequence[Any] | None

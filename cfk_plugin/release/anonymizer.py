@@ -22,7 +22,7 @@ from cfk_plugin.data.model import LabelModel, checked_later, thresholded
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.personal import age_columns, personal_columns
 from cfk_plugin.data.policy import PrivacyPolicy, policy_or
-from cfk_plugin.data.population import Population, check_population
+from cfk_plugin.data.population import Population, check_population, configured_key
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.spark import is_spark_table
 from cfk_plugin.data.tables import (
@@ -44,6 +44,7 @@ from cfk_plugin.errors import (
 from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecord
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins, worst
+from cfk_plugin.protection.catalogue_file import CatalogueFile
 from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.answering import answer
 from cfk_plugin.release.catalogue import Catalogue
@@ -229,7 +230,8 @@ class KAnonymizer(HostOnly, BaseEstimator):
             If the model is not the one with which the catalogue was fitted.
         """
         models_later = [thresholded(later_model, threshold) for later_model in later]
-        catalogue = Catalogue.load(path, thresholded(model, threshold), key=key, later=models_later)
+        file = CatalogueFile.read(path, configured_key(key))
+        catalogue = Catalogue.of_file(file, thresholded(model, threshold), models_later)
         return cls.of_catalogue(catalogue, model, plugins=plugins)
 
     @classmethod

@@ -303,38 +303,8 @@ class Catalogue(HostOnly):
         file.with_content(facts, arrays).write(path)
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        model: Any,
-        *,
-        key: bytes | None = None,
-        later: Sequence[Any] = (),
-    ) -> Catalogue:
-        """Read a catalogue, to answer queries without the training table.
-
-        Parameters
-        ----------
-        path : str or Path
-        model : object with ``predict``, or callable
-            The model with which the catalogue was fitted.
-        key : bytes, optional
-            The key of the file; default: the environment variable ``CFK_KEY``.
-        later : sequence of models, optional
-            The later models with which it was fitted.
-
-        Raises
-        ------
-        BundleError
-            If the file is not a catalogue, was changed, or needs another key.
-        ModelError
-            If the model is not the one with which the catalogue was fitted.
-        """
-        return cls.of_file(CatalogueFile.read(path, configured_key(key)), model, later)
-
-    @classmethod
     def of_file(cls, file: CatalogueFile, model: Any, later: Sequence[Any] = ()) -> Catalogue:
-        """Return the catalogue of a file that was read; see `load`."""
+        """Return the catalogue of a file that was read; see `KAnonymizer.load`."""
         facts = file.facts
         policy = PrivacyPolicy(**facts["policy"])
         goal = DesiredOutcome.of_json(facts["goal"])

@@ -50,7 +50,6 @@ def test_a_named_outcome_is_the_same_for_every_query(outcome: DesiredOutcome) ->
     assert by_query.tolist() == [is_met.tolist(), is_met.tolist()]
     assert outcome.common_desired == outcome.desired
     assert outcome.outcomes(LABELS, None, None) == [outcome.common_outcome] * len(LABELS)
-    assert [mask.tolist() for mask in outcome.possible_masks(LABELS)] == [is_met.tolist()]
 
 
 def test_the_opposite_is_any_label_but_the_factuals() -> None:
