@@ -180,6 +180,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
             If `population` is not one, the method is unknown, or a protector has the name of a
             built-in one.
         """
+        vars(self).pop("catalogue_", None)  # a fit that fails leaves nothing that answers
         check_population(population)
         self.policy_ = policy_or(self.policy)
         check(self.policy_, self.method, population)

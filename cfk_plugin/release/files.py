@@ -145,7 +145,8 @@ def recount(
         The instances that were answered, in their order. The model then says which answers are
         true for them.
     k : int, optional
-        Number of people that must be inside each region. Default: that of the policy.
+        Number of people that must be inside each region, if that is more than the policy asks
+        for.
 
     Returns
     -------
@@ -181,7 +182,7 @@ def recount(
         _recount_prototypes(released, population, asked, desired, report)
         return report
     report.not_stopped += policy.not_stopped
-    required = policy if k is None else replace(policy, k=k)
+    required = policy if k is None else replace(policy, k=max(k, policy.k))
     regions = _Regions(content, population, policy, required, report)
     entries = regions.read(released)
     regions.count(entries)

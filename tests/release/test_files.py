@@ -201,8 +201,10 @@ def test_later_model_leaves_entries_impure(content: dict[str, Any]) -> None:
     assert "fewer than k people in its region have the outcome" in problems(report)
 
 
-def test_k_of_the_call_replaces_the_policys(content: dict[str, Any]) -> None:
+def test_k_of_the_call_can_only_ask_for_more(content: dict[str, Any]) -> None:
     assert "fewer than k people" in problems(recount(content, POPULATION, k=len(TABLE)))
+    few = Population.from_frame(TABLE.head(K), SCHEMA)
+    assert "fewer than k people" in problems(recount(content, few, k=2))
 
 
 def test_other_key_is_for_review(files: Mapping[str, Any]) -> None:

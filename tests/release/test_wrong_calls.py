@@ -12,7 +12,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.tree import DecisionTreeClassifier
 
-from cfk_plugin import KAnonymizer, Population, Schema, protect
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin._files import goal_among
 from cfk_plugin.errors import (
     AdapterError,
@@ -105,3 +105,12 @@ def test_label_of_many_is_not_named(n_labels: int, is_named: bool) -> None:
     with pytest.raises(InputError) as caught:
         goal_among([f"label {i:03}" for i in range(n_labels)], "labl 007")
     assert ("'label 007'" in str(caught.value)) == is_named
+
+
+def test_fit_that_fails_leaves_nothing_that_answers() -> None:
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=3)).fit(population(), Model(), "yes")
+    anonymizer.policy = PrivacyPolicy(k=1_000)
+    with pytest.raises(PolicyError):
+        anonymizer.fit(population(), Model(), "yes")
+    with pytest.raises(NotFittedError):
+        anonymizer.explain(QUERIES)
