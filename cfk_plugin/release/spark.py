@@ -100,7 +100,7 @@ def explained(
         for batch in batches:
             batch.columns = pd.Index(names)
             # Spark sends what is raised here, text and all, to the driver and its logs.
-            with quiet("{} on a worker", PopulationError, let=CFKError):
+            with quiet("{} on a worker", PopulationError, let=CFKError, is_public=True):
                 records = job(batch)
             yield records
 
