@@ -24,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.codes import MISSING, Codes, Floats, Ints, distinct_rows
+from cfk_plugin.data.region import to_text
 from cfk_plugin.data.spark import PERSON, SparkTable, functions
 from cfk_plugin.errors import CFKError, HostOnly, PopulationError, quiet
 from cfk_plugin.protection.catalogue_file import CatalogueFile
@@ -255,7 +256,7 @@ def _result(
         {
             "kind": np.full(len(place), kind, dtype=np.int32),
             "place": place,
-            PERSON: pd.Series(persons or nothing, dtype=object),
+            PERSON: pd.Series(persons or nothing, dtype=object).map(to_text, na_action="ignore"),
             "corner": pd.Series(corners or nothing, dtype=object),
         }
     )

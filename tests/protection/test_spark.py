@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +213,20 @@ def test_rows_without_a_subject_are_people(spark: Any, table: pd.DataFrame, tmp_
     every_row = World(**{**vars(world(rows)), "subject": None})
     faults = find_faults(anonymizer.published(), every_row, most=50)
     assert [fault for fault in faults if "states a pureness" not in fault] == []
+
+
+@pytest.mark.parametrize("read", [float, lambda text: Decimal(f"{text}.00")])
+def test_numbers_as_subjects_are_recognised(
+    spark: Any, schema: Schema, table: pd.DataFrame, tmp_path: Path, read: Callable[[str], Any]
+) -> None:
+    """A catalogue of pandas knows the people of Spark: 3.0 and 3.00 are the subject 3."""
+    number = table["person"].str.removeprefix("client ").replace("an outlier", "-1")
+    whole = Population.from_frame(table.assign(person=number), schema, key=KEY)
+    df = on_spark(spark, table.assign(person=number.map(read)), tmp_path)
+    population = Population.from_spark(df, schema, key=KEY)
+    assert whole.handles is not None
+    assert population.handles is not None
+    assert set(population.handles.of_row) == set(whole.handles.of_row)
 
 
 def test_next_catalogue_follows_the_previous_one(
