@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -16,6 +16,8 @@ from cfk_plugin.errors import HostOnly, PopulationError, load_extra, quiet
 
 PERSON = "person"
 """The column with the person of each row."""
+
+Batch = TypeVar("Batch", pd.DataFrame, pd.Series)
 
 
 def functions() -> Any:
@@ -32,6 +34,19 @@ def plain_columns(df: Any, names: Sequence[str]) -> Any:
 def is_spark_table(table: object) -> bool:
     """Return whether a table is a DataFrame of Spark."""
     return type(table).__module__.startswith("pyspark.") and hasattr(table, "mapInPandas")
+
+
+def quietly(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches of a worker; raise an error without values if one cannot be read.
+
+    Arrow quotes a date that pandas cannot have, and Spark sends the text of an error to its logs.
+    """
+    while True:
+        with quiet("a worker cannot read some rows ({})", PopulationError, is_public=True):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,10 +118,11 @@ class SparkTable(HostOnly):
         sql = functions()
         *features, person = self.rows.columns
 
-        def shares(persons: pd.Series) -> pd.Series:
-            texts = [f"sample {to_text(person)}" for person in persons]
-            digests = [hmac.digest(key, text.encode(), "sha256") for text in texts]
-            return pd.Series([int.from_bytes(digest[:7]) / 2**56 for digest in digests])
+        def shares(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+            for persons in quietly(batches):
+                texts = [f"sample {to_text(person)}" for person in persons]
+                digests = [hmac.digest(key, text.encode(), "sha256") for text in texts]
+                yield pd.Series([int.from_bytes(digest[:7]) / 2**56 for digest in digests])
 
         hashed = sql.col(person)
         if self.schema.subject is None:

@@ -10,7 +10,8 @@ The result has the kept columns, then ``status``, ``reason``, ``sentence``, ``k`
 ``missing``, ``advised``. It is lazy: computed whenever it is read.
 
 Any failure on a worker (of the model, or of reading the file) gives withheld records with a reason.
-Nothing is raised there, as Spark sends exceptions with their text to the driver and its logs.
+Only if rows cannot be read, such as a date that pandas cannot have, does the job fail. No error
+quotes a value, as Spark sends its text to the driver and its logs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.spark import plain_columns
+from cfk_plugin.data.spark import plain_columns, quietly
 from cfk_plugin.errors import (
     CFKError,
     InputError,
@@ -97,10 +98,9 @@ def explained(
     )
 
     def answer_batches(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        for batch in batches:
-            batch.columns = pd.Index(names)
-            # Spark sends what is raised here, text and all, to the driver and its logs.
+        for batch in quietly(batches):
             with quiet("{} on a worker", PopulationError, let=CFKError, is_public=True):
+                batch.columns = pd.Index(names)
                 records = job(batch)
             yield records
 

@@ -303,8 +303,14 @@ def test_unusable_tables_are_refused(
         Population.from_spark(table, schema)
 
 
+NO_DATE = "timestamp'9999-12-31 03:04:05'"
+"""A date that Arrow cannot convert to pandas; it quotes the microseconds."""
+CANARIES = "SENTINEL", "2534022"
+
+
+@pytest.mark.parametrize("value", ["'SENTINELjob'", NO_DATE])
 def test_workers_that_fail_write_no_value_to_logs(
-    schema: Schema, sampled: Population, spark_console: Path
+    schema: Schema, sampled: Population, spark_console: Path, value: str
 ) -> None:
     """A table that changed after the sample was drawn has values without a code."""
     from pyspark.sql import functions
@@ -312,10 +318,24 @@ def test_workers_that_fail_write_no_value_to_logs(
     assert sampled.whole is not None
     rows = sampled.whole.rows
     job = rows.columns[schema.features.index("job")]
-    vars(sampled.whole)["rows"] = rows.withColumn(job, functions.lit("SENTINELjob"))
+    vars(sampled.whole)["rows"] = rows.withColumn(job, functions.expr(value))
     try:
         with pytest.raises(PopulationError, match="a worker cannot read some rows"):
             KAnonymizer(policy=PrivacyPolicy(k=K)).fit(sampled, affords, "yes")
     finally:
         vars(sampled.whole)["rows"] = rows
-    assert "SENTINEL" not in spark_console.read_text(errors="replace")
+    console = spark_console.read_text(errors="replace")
+    assert not any(canary in console for canary in CANARIES)
+
+
+def test_subject_that_cannot_be_read_is_not_logged(
+    df: Any, schema: Schema, spark_console: Path
+) -> None:
+    """The workers that draw the sample fail, and quote nothing."""
+    from pyspark.sql import functions
+
+    dated = df.withColumn("person", functions.expr(NO_DATE))
+    with pytest.raises(PopulationError, match="Spark cannot sample the table"):
+        Population.from_spark(dated, schema)
+    console = spark_console.read_text(errors="replace")
+    assert not any(canary in console for canary in CANARIES)

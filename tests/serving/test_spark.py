@@ -158,6 +158,20 @@ def test_hostile_values_and_a_raising_model_give_withheld_records(
     assert not any(str(pay) in said for pay in residents()["pay"])
 
 
+def test_date_that_cannot_be_read_is_not_logged(
+    population: Population, spark: Any, spark_console: Path, tmp_path: Path
+) -> None:
+    """Arrow quotes a date that pandas cannot have; the job fails without it."""
+    from pyspark.errors import PythonException
+    from pyspark.sql import functions
+
+    df = on_spark(spark, residents(), tmp_path)
+    df = df.withColumn("until", functions.expr("timestamp'9999-12-31 03:04:05'"))
+    with pytest.raises(PythonException, match="a worker cannot read some rows"):
+        fitted(population).explain(df, keep=["until"]).collect()
+    assert "2534022" not in spark_console.read_text(errors="replace")
+
+
 def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_path: Path) -> None:
     good = fitted(population)
     table = residents().assign(id=range(120))
