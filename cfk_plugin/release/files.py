@@ -525,7 +525,7 @@ class _Regions(HostOnly):
         answers = [entry for entry in entries if "advised" in entry.content]
         if not answers:
             return
-        factuals = self._rows_of(queries)[[entry.content["query"] for entry in answers]]
+        factuals = self._rows_of(queries, [entry.content["query"] for entry in answers])
         points = factuals.copy()
         for i, entry in enumerate(answers):
             advised = entry.content["advised"]
@@ -540,8 +540,8 @@ class _Regions(HostOnly):
                 self._find(entry, "advises a change that the schema excludes")
         _note_answers([entry.position for entry in answers], are_true, self.report)
 
-    def _rows_of(self, queries: pd.DataFrame) -> Floats:
-        """Return the encoded queries, shape (n_queries, n_features).
+    def _rows_of(self, queries: pd.DataFrame, numbers: list[int]) -> Floats:
+        """Return the encoded queries with some numbers, shape (n_numbers, n_features).
 
         Raises
         ------
@@ -549,17 +549,16 @@ class _Regions(HostOnly):
             If they cannot be those that were answered.
         """
         table = require_features(queries, self.codes.names, "queries")
-        rows = self.codes.encode(table)
-        last = max(entry["query"] for entry in self.content["explanations"])
-        if last >= len(rows):
+        if max(numbers) >= len(table):
             raise InputError(
-                f"{len(rows)} queries, and query {last} was answered; give all that were asked"
-                " about"
+                f"{len(table)} queries, and query {max(numbers)} was answered; give all queries of"
+                " the call, in their order"
             )
+        rows = self.codes.encode(table.iloc[numbers])
         if np.isnan(rows).any():
             raise InputError(
-                "queries: a value cannot be read, or the training table lacks it; give the queries"
-                " that were answered"
+                "queries: a query that was answered has a value that cannot be read, or that the"
+                " training table lacks; give all queries of the call, in their order"
             )
         return rows
 

@@ -72,6 +72,7 @@ POPULATION = Population.from_frame(TABLE, SCHEMA, key=KEY)
 BANK = Bank(100)
 IS_GRANTED = BANK.predict(TABLE) == "yes"
 REFUSED = TABLE[~IS_GRANTED].drop(columns="name").head(12).reset_index(drop=True)
+WITH_UNKNOWN = REFUSED.assign(job=["an unknown job", *REFUSED["job"][1:]])
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,7 @@ def files() -> Mapping[str, Any]:
     synthetic = native.assign(age=native["age"] + 0.5)
     texts = {
         "answers": fitted.explain(REFUSED).to_json(),
+        "withheld": fitted.explain(WITH_UNKNOWN).to_json(),
         "opposite": opposite.explain(REFUSED).to_json(),
         "catalogue": fitted.published().to_json(),
         "lookup": lookup.transform(pd.concat([native, synthetic])).to_json(),
@@ -203,6 +205,13 @@ def test_untrue_answer_is_counted_if_forbidden(files: Mapping[str, Any]) -> None
     report = recount(files["answers"], strict, **call)
     assert "a change that the schema excludes" in problems(report)
     assert report.untrue == recount(files["answers"], POPULATION, **call).untrue
+
+
+def test_withheld_query_need_not_be_readable(files: Mapping[str, Any]) -> None:
+    """Only queries that were answered are asked about; the first has an unknown category."""
+    call: dict[str, Any] = {"model": BANK, "desired": "yes", "queries": WITH_UNKNOWN}
+    report = recount(files["withheld"], POPULATION, **call)
+    assert (report.verdict, report.n_answers) == ("pass", len(REFUSED) - 1)
 
 
 def test_later_model_leaves_entries_impure(content: dict[str, Any]) -> None:
