@@ -413,6 +413,12 @@ class KAnonymizer(HostOnly, BaseEstimator):
                 )
             numbers, first, query = np.unique(number, return_index=True, return_inverse=True)
             queries = self.rows(factuals.iloc[first])
+            codes = self.rows(factuals).codes
+            if not np.array_equal(codes, queries.codes[query], equal_nan=True):
+                raise InputError(
+                    "counterfactuals of one query have different factuals; give each the factual of"
+                    " its query, or another query number"
+                )
         request = Request(
             numbers=numbers,
             queries=queries,
