@@ -777,7 +777,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         )
         if not observe(result, track):
             result = result.without_record()
-        self._warn_of_personal_columns(explanations, request)
+        self._warn_of_personal_columns(result, request)
         if "cfk_released" in self.manager_.hooks:
             for explanation in result:
                 self.manager_.released(
