@@ -230,7 +230,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         ModelError
             If the model is not the one with which the catalogue was fitted.
         """
-        models_later = [thresholded(later_model, threshold) for later_model in later]
+        models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
         file = CatalogueFile.read(path, configured_key(key))
         catalogue = Catalogue.of_file(file, thresholded(model, threshold), models_later)
         return cls.of_catalogue(catalogue, model, plugins=plugins)
@@ -298,7 +298,8 @@ class KAnonymizer(HostOnly, BaseEstimator):
         versions = self.manager_.versions()
         self.method_ = "catalogue" if self.lookup_ is None else self.lookup_.method
         self._personal_columns = self._columns_to_warn_of()
-        self._environment = environment_of(plugins=versions, seed=self.random_state, model=model)
+        seed = None if self.population_ is None else self.random_state  # a file has no seed
+        self._environment = environment_of(plugins=versions, seed=seed, model=model)
         self._provenance = {
             "method": self.method_,
             "population": self.fingerprint_,
@@ -475,7 +476,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         depends_on_no_row: bool = False,
         track: Track = False,
     ) -> Explanations:
-        """Answer a request; every other way to explanations ends here.
+        """Answer a request; `explain`, `transform` and wrapped explainers end here.
 
         Parameters
         ----------
@@ -532,7 +533,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
             )
         if self.lookup_ is not None and request.counterfactuals is not None:
             return self.lookup_.answer(request, request.counterfactuals)
-        raise InputError("a catalogue needs queries, and a lookup counterfactuals")
+        raise InputError  # no caller does: a catalogue gets queries, and a lookup counterfactuals
 
     def findings(
         self, counterfactuals: Rows, *, instance_based: bool
