@@ -36,6 +36,7 @@ from cfk_plugin.errors import (
     ModelError,
     PolicyError,
     PopulationError,
+    class_name,
     quiet,
     serving,
 )
@@ -141,8 +142,9 @@ class _Job:
         try:
             with quiet("{}", CFKError, let=CFKError), serving():
                 records = self._records(batch.iloc[:, : self.n_features])
-        except CFKError as error:  # names columns at most
-            _log.warning("explanations withheld on a worker: %s", error)
+        except CFKError as error:  # a model may have raised it, with any text
+            name = str(error) if type(error) is CFKError else class_name(error)
+            _log.warning("explanations withheld on a worker: %s", name)
             entry = Withheld(0, reason_of(error))
             records = [record_of(entry, None, ())] * len(kept)
         table = pd.DataFrame(
@@ -196,16 +198,22 @@ def _unpickled(models: bytes) -> tuple[Any, ...]:
 
 
 def _columns(df: Any, schema: Schema, keep: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that are read: features, and those to keep."""
+    """Return the columns that are read: features, and those to keep.
+
+    Spark takes "age" and "Age" for the same column.
+    """
     names = (*schema.features, *keep)
-    if lost := [name for name in names if df.columns.count(name) != 1]:
-        raise InputError(f"columns that df does not have, or has twice: {lost}")
-    of_schema = {attribute.name for attribute in schema.attributes}
-    if released := [name for name in keep if name in of_schema]:
+    columns = [name.lower() for name in df.columns]
+    if lost := [n for n in names if n not in df.columns or columns.count(n.lower()) != 1]:
+        raise InputError(
+            f"columns that df does not have, or has twice if upper case is ignored: {lost}"
+        )
+    of_schema = {attribute.name.lower() for attribute in schema.attributes}
+    if released := [name for name in keep if name.lower() in of_schema]:
         raise InputError(
             f"keep= names columns of the schema, which would leave as they are: {released}"
         )
-    if clash := [name for name in keep if name in _COLUMNS or list(keep).count(name) > 1]:
+    if clash := [name for name in keep if name.lower() in _COLUMNS or list(keep).count(name) > 1]:
         raise InputError(
             f"keep= names columns that the record has, or twice the same: {clash}; rename them"
         )

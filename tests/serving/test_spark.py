@@ -37,10 +37,9 @@ def residents() -> pd.DataFrame:
 @pytest.fixture
 def population() -> Population:
     """Return the patients that models of `model_server` are about, in memory."""
-    train = residents()
-    return Population.from_frame(
-        train, Schema.from_frame(train, quasi_identifiers=["age", "town"]), key=KEY
-    )
+    train = residents().assign(name=range(120))
+    schema = Schema.from_frame(train, quasi_identifiers=["age", "town"], identifiers=["name"])
+    return Population.from_frame(train, schema, key=KEY)
 
 
 def fitted(population: Population) -> KAnonymizer:
@@ -176,11 +175,12 @@ def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_
     good = fitted(population)
     table = residents().assign(id=range(120))
     df = on_spark(spark, table, tmp_path)
-    df = df.withColumn("k", df["id"])
+    df = df.withColumn("K", df["id"]).withColumn("NAME", df["id"])
     refused: list[tuple[str, dict[str, Any]]] = [
         ("would leave as they are", {"keep": ["age"]}),
         ("columns that df does not have", {"keep": ["who"]}),
-        ("that the record has", {"keep": ["k"]}),
+        ("would leave as they are", {"keep": ["NAME"]}),
+        ("that the record has", {"keep": ["K"]}),
         ("answers", {"answers": 0}),
         ("nobody", {"features_to_vary": ["nobody"]}),
         ("max_changes", {"max_changes": 0}),
