@@ -130,10 +130,6 @@ class Hierarchy:
             node = int(self.parent[node])
         return node
 
-    def values_under(self, node: int) -> tuple[str, ...]:
-        """Return the values below a node."""
-        return self.leaves[self.low[node] : self.high[node] + 1]
-
 
 def _values_with_ancestors(table: Any) -> list[tuple[str, ...]]:
     """Return each value of a hierarchy, followed by its ancestors, nearest first."""

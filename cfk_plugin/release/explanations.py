@@ -418,10 +418,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
             content["least_pureness"] = self.policy.least_pureness
         content["columns"] = list(self.columns)
         by_query = sorted(self._explanations, key=lambda explanation: explanation.query)
-        n_explanations = Counter(explanation.query for explanation in by_query)
-        content["asked"] = [
-            {"query": query, "explanations": n} for query, n in n_explanations.items()
-        ]
         content["explanations"] = [explanation.to_dict() for explanation in by_query]
         return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False)
 

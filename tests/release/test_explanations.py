@@ -232,6 +232,14 @@ def test_feature_may_be_called_query() -> None:
     assert table["feature.query"].tolist() == ["3–4"]
 
 
+def test_large_k_is_written_in_full() -> None:
+    """In print and in a notebook."""
+    result = explanations(released(k=1_000), Withheld(1, "infeasible"), k=1_000)
+    for text in (str(result), result._repr_html_()):
+        assert "1000" in text
+        assert "e+03" not in text
+
+
 # --- groups of queries ----------------------------------------------------------------------------
 
 TRAIN = ROWS[FEATURES]
@@ -301,6 +309,12 @@ def test_unusable_groups_are_refused(queries: pd.DataFrame) -> None:
 
     with pytest.raises(InputError, match="branch"):
         protected(explainer=fail, groups="branch").explain(queries)
+
+
+def test_list_as_group_label_is_refused() -> None:
+    result = explanations(released(0), released(1))
+    with pytest.raises(InputError, match="labels of 'age' hold list"):
+        result.by_group("age", [[30, 40], [30]])
 
 
 def test_group_labels_go_by_place() -> None:
