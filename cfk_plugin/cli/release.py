@@ -79,6 +79,9 @@ def schema(
         "immutable": personal,
         "monotone": {},
         "never_advise": {},
+        "titles": {},
+        "units": {},
+        "outcomes": {},
         "columns": {},
     }
     text = json.dumps(empty, indent=2)

@@ -250,9 +250,18 @@ def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> st
     if not changes:
         return _sentence(wording, "no_change", outcome)
     texts = [change.text for change in changes]
-    name = {1: "one", 2: "two"}.get(len(texts), "more")
-    count = wording.language.count(len(texts))
-    return _sentence(wording, name, outcome, count=count, changes=wording.language.join(texts))
+    changes_in_words = wording.language.join(texts)
+    if len(texts) <= 2:
+        name = "one" if len(texts) == 1 else "two"
+        return _sentence(wording, name, outcome, changes=changes_in_words)
+    return wording.language.counted_frame(
+        "answers",
+        "more",
+        len(texts),
+        outcome=outcome,
+        Outcome=_capitalised(outcome),
+        changes=changes_in_words,
+    )
 
 
 def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
@@ -273,8 +282,12 @@ def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
 
 
 def _sentence(wording: Wording, name: str, outcome: str, **parts: str) -> str:
-    capitalised = outcome[:1].upper() + outcome[1:]
-    return wording.language.frame("answers", name, outcome=outcome, Outcome=capitalised, **parts)
+    parts |= {"outcome": outcome, "Outcome": _capitalised(outcome)}
+    return wording.language.frame("answers", name, **parts)
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema, Unit
+from cfk_plugin._files import read_schema
 from cfk_plugin.data.wording import Language, Wording, shipped_languages
 from cfk_plugin.errors import InputError, SchemaError
 from cfk_plugin.release.results import Withheld
@@ -66,6 +68,22 @@ def test_words_are_saved_with_the_catalogue(tmp_path: Path) -> None:
     texts = loaded.explain(TABLE.head(1)).text(TABLE)
     assert texts == anonymizer.explain(TABLE.head(1)).text(TABLE)
     assert "a salary of €" in texts[0]
+
+
+def test_scale_is_read_and_saved(tmp_path: Path) -> None:
+    """A scale survives the schema's file and the catalogue's; tables keep the numbers."""
+    file = tmp_path / "schema.json"
+    units = {"pay": {"name": "EUR", "scale": 0.01}}
+    file.write_text(json.dumps({"quasi_identifiers": ["age", "city"], "units": units}), "utf-8")
+    schema = read_schema(file, TABLE)
+    assert schema.wording.units["pay"] == Unit("EUR", scale=0.01)
+    population = Population.from_frame(TABLE, schema)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, is_rich, True)
+    anonymizer.catalogue_.save(tmp_path / "catalogue")
+    explanations = KAnonymizer.load(tmp_path / "catalogue", is_rich).explain(TABLE.head(1))
+    assert "pay €0.2" in explanations.text(TABLE)[0]
+    assert explanations.to_frame()["pay_value"][0] > 20
+    assert float(explanations.to_frame(text=True)["pay"][0]) > 20
 
 
 def test_type_checked_script_runs() -> None:
