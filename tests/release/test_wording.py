@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import runpy
@@ -59,6 +60,18 @@ def test_withheld_speaks_the_schemas_language() -> None:
         wording=Wording(language="de")
     )
     assert texts[1].startswith("Das Modell")
+
+
+@pytest.mark.parametrize("titles", [{}, {"city": "ein Wohnort"}])
+def test_withheld_names_titles_of_columns(titles: dict[str, str]) -> None:
+    """Alone, in a copy and in a list, a withheld explanation has the words of the schema."""
+    explanations = fit(language="de", titles=titles).explain(TABLE.head(2).assign(city="Paris"))
+    title = titles.get("city", "city")
+    for text in (*explanations.text(), str(explanations[0]), str(copy.copy(explanations[1]))):
+        assert text.startswith("Wir können die Entscheidung nicht erklären")
+        assert text.endswith(f"Angaben: {title}.")
+    assert "(city)" in explanations[0].text_for_operator()
+    assert explanations.without_record()[0].text().startswith("Wir können")
 
 
 def test_words_are_saved_with_the_catalogue(tmp_path: Path) -> None:
