@@ -330,6 +330,12 @@ class Language:
             return changes[0]
         return self.frame("changes", "last", first="; ".join(changes[:-1]), last=changes[-1])
 
+    def enumeration(self, items: Sequence[str]) -> str:
+        """List with "and"."""
+        if len(items) == 1:
+            return items[0]
+        return self.frame("values", "both", first=", ".join(items[:-1]), last=items[-1])
+
     def alternatives(self, items: Sequence[str]) -> str:
         """List with "or"; of a long list, the first ones and how many more there are."""
         if len(items) == 1:
@@ -407,8 +413,10 @@ def _check_placeholders(language: Language, source: str) -> None:
         for name, text in texts.items():
             english_text = english[section][name]
             placeholders = set(_PLACEHOLDER.findall(english_text))
-            if {"outcome", "Outcome"} & placeholders:
-                placeholders |= {"outcome", "Outcome"}
+            for placeholder in ("outcome", "least"):
+                either = {placeholder, placeholder.title()}
+                if either & placeholders:
+                    placeholders |= either
             is_one_too_many = text.count("{}") > english_text.count("{}")
             rest = _PLACEHOLDER.sub("", text)
             if "count" in placeholders:
@@ -597,6 +605,12 @@ class Wording:
             value = self._labelled(column, part, node)
         may_be_missing = part.missing if isinstance(part, Interval) else None in part
         return language.frame("values", "or_not_stated", value) if may_be_missing else value
+
+    def value(self, column: str, part: Part) -> str:
+        """Return what `described` does, without the column's title or name."""
+        if column in self.phrases:
+            return self.described(column, part)
+        return self._value(column, part)
 
     def words(self, column: str) -> Words:
         """Return the words of single values of a column, which stand alone."""

@@ -300,15 +300,28 @@ def test_a_region_without_the_point_adds_your_own(language: str, text: str) -> N
 @pytest.mark.parametrize(
     ("language", "text"),
     [
-        ("en", "an age of 38 years instead of 27, though 36 would be enough today"),
-        ("de", "ein Alter von 38 Jahren (bisher 27), heute ausreichend: 36"),
+        ("en", "An age of 36 years would be enough today; 38 years leaves some room if "),
+        ("de", "Heute würde schon genügen: ein Alter von 36 Jahren. Der Wert oben lässt "),
     ],
 )
-def test_a_change_names_what_is_enough_today(language: str, text: str) -> None:
+def test_note_names_what_is_enough_today(language: str, text: str) -> None:
+    """A column that does not change has no second number."""
     answer = Answer(outcome=Outcome("good"), least={"age": 36, "amount": 950}, **ADVISED)
     person = BORROWER | {"amount": 900}
-    (only,) = changes_of(answer, person, Wording(language=language))
-    assert only.text == text
+    (note,) = message(answer, person, Wording(language=language)).notes
+    assert note.startswith(text)
+
+
+def test_note_lists_what_is_enough_together() -> None:
+    """The reason for the other numbers is given once."""
+    parts = {name: PARTS[name] for name in ("term", "amount")}
+    person = {"term": 48, "amount": 1900}
+    text = said(parts, person, least={"term": 36, "amount": 950}, advised={"term": 24})
+    assert text.endswith(
+        " and a loan term of 24 months instead of 48. A loan amount of €950 and a loan term of 36"
+        " months would together be enough today; the values above leave some room if the model is"
+        " trained again."
+    )
 
 
 def test_a_hierarchy_node_stands_for_its_values() -> None:
