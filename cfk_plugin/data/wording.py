@@ -28,6 +28,7 @@ from cfk_plugin.data.region import (
     natural,
     sorted_values,
     spellings,
+    time_of_day,
     to_text,
 )
 from cfk_plugin.errors import SchemaError, did_you_mean, listed, quiet
@@ -43,8 +44,7 @@ WHATEVER_WAS_ASKED = "*"
 
 _FOLDER = files("cfk_plugin") / "languages"
 _GROUPED_FROM = 5  # digits before the decimal point: 2019 and 4000 are written without a separator
-_SECONDS = re.compile(r"^(\d{2}:\d{2}):00(?=$|[+-])")  # seconds that are 0
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?")
 _FRAMES = ("values", "changes", "outcomes", "answers", "withheld")
 _PLACEHOLDER = re.compile(r"\{([^{}|]*)\}")
 _PLURAL = re.compile(r"\{([^{}|]*(?:\|[^{}|]*)+)\}")  # {loan|loans}
@@ -318,9 +318,9 @@ class Language:
         day = dates["day"].format(
             day=moment.day, month=dates["months"][moment.month - 1], year=moment.year
         )
-        if moment.tz is None and moment == moment.normalize():
+        time = time_of_day(moment)
+        if not time:
             return str(day)
-        time = _SECONDS.sub(r"\1", moment.isoformat(sep=" ").partition(" ")[2])
         words = {"day": moment.day, "month": dates["months"][moment.month - 1]}
         return str(dates["moment"].format(**words, year=moment.year, time=time))
 
@@ -761,13 +761,11 @@ class Wording:
 
     def _value_alone(self, value: Any) -> str:
         """Return a value without column and unit; text in quotation marks."""
-        if is_number(value):
-            return self.language.number(value)
-        if isinstance(value, date) or _is_day(value):
-            return self.language.date(value)
-        return self._quoted(value)
+        return self.language.number(value) if is_number(value) else self._quoted(value)
 
     def _quoted(self, value: Any) -> str:
+        if isinstance(value, date) or _is_date_as_text(value):
+            return self.language.date(value)
         if isinstance(value, (bool, np.bool_)):
             name = "true" if value else "false"
             value = self.language.frame("values", name)
@@ -815,9 +813,9 @@ def is_number(value: object) -> bool:
     return not is_missing(value)
 
 
-def _is_day(value: object) -> bool:
-    """Return True if a value is the text of a day of the calendar, as 2024-12-31 is."""
-    if not isinstance(value, str) or not _DAY.fullmatch(value):
+def _is_date_as_text(value: object) -> bool:
+    """Return True if a value is the text of a date of the calendar, as 2024-12-31 is."""
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
         return False
     return not is_missing(pd.to_datetime(value, errors="coerce"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import json
 import pickle
 from collections.abc import Mapping
@@ -50,6 +51,7 @@ LOAN = Wording(
 LANGUAGES = Path(__file__).parents[2] / "cfk_plugin" / "languages"
 ENGLISH = json.loads((LANGUAGES / "en.json").read_text("utf-8"))
 DAY = pd.Timestamp("2024-12-31")
+MIDNIGHT = pd.Timestamp("2024-12-31", tz="Europe/Brussels")
 
 
 def said(
@@ -129,6 +131,16 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
         ("since", frozenset({"2024-12-31"}), "0000-00-00", "since 31 December 2024 instead of “0000-00-00”"),
         ("since", Interval(DAY, DAY), pd.Timestamp("2020-02-01 10:00:00+00:00"),
          "since 31 December 2024 instead of 1 February 2020, 10:00"),
+        ("since", Interval(MIDNIGHT, MIDNIGHT), pd.Timestamp("2020-02-01 10:00:30+01:00"),
+         "since 31 December 2024 instead of 1 February 2020, 10:00:30+01:00"),
+        ("since", Interval(MIDNIGHT, MIDNIGHT), pd.Timestamp("2020-01-31 23:00:00+00:00"),
+         "since 31 December 2024 instead of 1 February 2020"),
+        ("since", Interval(DAY, DAY), np.datetime64("2020-02-01T00:00:00.000000000"),
+         "since 31 December 2024 instead of 1 February 2020"),
+        ("since", frozenset({dt.date(2024, 12, 31)}), "2020-02-01 00:00:00",
+         "since 31 December 2024 instead of 1 February 2020"),
+        ("since", Interval("2024-12-31", "2024-12-31", levels=("2024-12-31",)), "2020-02-01",
+         "since 31 December 2024 instead of 1 February 2020"),
         ("loans", frozenset({1}), 2, "one open loan instead of two"),
         ("amount", Interval(-0.0, -0.0), 3, "a loan amount of €0 instead of €3"),
         ("level", Interval("1", "2", levels=("1", "2")), 3, "level “1” or “2” instead of “3”"),
@@ -340,6 +352,7 @@ def test_a_hierarchy_node_stands_for_its_values() -> None:
         (Outcome(bounds=(10, 20)), "the model would predict 10 to 20"),
         (Outcome(bounds=(10, np.inf)), "the model would predict 10 or more"),
         (Outcome(bounds=(-np.inf, 20000)), "the model would predict 20,000 or less"),
+        (Outcome(DAY), "the model would predict 31 December 2024"),
         (Outcome(), "the outcome would be the desired one"),
     ],
 )

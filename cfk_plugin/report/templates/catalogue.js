@@ -139,8 +139,9 @@
 
   function dateOf(text) {
     const [day, time] = text.split(/[T ]/), [year, month, date] = day.split("-").map(Number);
-    const values = {day: date, month: language.dates.months[month - 1], year, time: time?.replace("Z", "+00:00").replace(/:00$/, "")};
-    return fill(language.dates[time && time !== "00:00:00" ? "moment" : "day"], values);
+    const hours = time?.replace("Z", "+00:00").replace(/^(\d\d:\d\d):00(?=$|[+-])/, "$1") ?? "";
+    const values = {day: date, month: language.dates.months[month - 1], year, time: hours};
+    return fill(language.dates[hours === "" || /^00:00(?=$|[+-])/.test(hours) ? "day" : "moment"], values);
   }
 
   /** Return a value as it stands after "instead of". */
