@@ -312,8 +312,8 @@ def test_a_region_without_the_point_adds_your_own(language: str, text: str) -> N
 @pytest.mark.parametrize(
     ("language", "text"),
     [
-        ("en", "An age of 36 years would be enough today; 38 years leaves some room if "),
-        ("de", "Heute würde schon genügen: ein Alter von 36 Jahren. Der Wert oben lässt "),
+        ("en", "An age of 36 years would be enough today; 38 years would leave some room if "),
+        ("de", "Heute würde schon genügen: ein Alter von 36 Jahren. Der Wert oben ließe "),
     ],
 )
 def test_note_names_what_is_enough_today(language: str, text: str) -> None:
@@ -331,7 +331,7 @@ def test_note_lists_what_is_enough_together() -> None:
     text = said(parts, person, least={"term": 36, "amount": 950}, advised={"term": 24})
     assert text.endswith(
         " and a loan term of 24 months instead of 48. A loan amount of €950 and a loan term of 36"
-        " months would together be enough today; the values above leave some room if the model is"
+        " months would together be enough today; the values above would leave some room if the model is"
         " trained again."
     )
 
