@@ -104,15 +104,18 @@ class Explanations(HostOnly, Sequence[Explanation]):
         provenance: Mapping[str, str] | None = None,
         about: ResultContext | None = None,
     ) -> None:
-        self._explanations = tuple(entries)
         self.policy = policy
         self.columns = tuple(columns)
         if findings is None:
-            findings = [None] * len(self._explanations)
+            findings = [None] * len(entries)
         self.findings = tuple(findings)
         self.n_people = n_people
         self.provenance = {} if provenance is None else dict(provenance)
         self.about = ResultContext() if about is None else about
+        self._explanations = tuple(
+            entry.with_wording(self.about.wording) if isinstance(entry, Withheld) else entry
+            for entry in entries
+        )
         # the person's own values by query, after `compare`
         self._shown_queries: list[dict[str, Any]] | None = None
         self._check()
@@ -226,7 +229,8 @@ class Explanations(HostOnly, Sequence[Explanation]):
     def without_record(self) -> Explanations:
         """Return the result with all explanations withheld, because no record of them is kept."""
         withheld = tuple(
-            Withheld(explanation.query, "not_recorded") for explanation in self._explanations
+            Withheld(explanation.query, "not_recorded", wording=self.about.wording)
+            for explanation in self._explanations
         )
         return self._with(_explanations=withheld, findings=(None,) * len(withheld))
 

@@ -48,6 +48,7 @@ from cfk_plugin.release.results import Withheld
 
 if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema
+    from cfk_plugin.data.wording import Wording
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -96,6 +97,7 @@ def explained(
         models=_pickled(anonymizer.model_, anonymizer.later_),
         constraints=constraints,
         n_features=len(catalogue.schema.features),
+        wording=catalogue.schema.wording,
     )
 
     def answer_batches(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -122,6 +124,8 @@ class _Job:
     constraints : mapping
         Arguments of `KAnonymizer.explain`.
     n_features : int
+    wording : Wording
+        Of answers that are withheld because the catalogue cannot be loaded.
     """
 
     file: bytes
@@ -129,6 +133,7 @@ class _Job:
     models: bytes
     constraints: Mapping[str, Any]
     n_features: int
+    wording: Wording
 
     @cached_property
     def digest(self) -> str:
@@ -146,7 +151,7 @@ class _Job:
             name = str(error) if type(error) is CFKError else class_name(error)
             _log.warning("explanations withheld on a worker: %s", name)
             entry = Withheld(0, reason_of(error))
-            records = [record_of(entry, None, ())] * len(kept)
+            records = [record_of(entry, None, (), self.wording)] * len(kept)
         table = pd.DataFrame(
             {name: pd.Series([r[name] for r in records], dtype=object) for name in _COLUMNS}
         )
