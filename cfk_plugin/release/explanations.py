@@ -112,10 +112,13 @@ class Explanations(HostOnly, Sequence[Explanation]):
         self.n_people = n_people
         self.provenance = {} if provenance is None else dict(provenance)
         self.about = ResultContext() if about is None else about
-        self._explanations = tuple(
-            entry.with_wording(self.about.wording) if isinstance(entry, Withheld) else entry
-            for entry in entries
-        )
+        explanations: list[Explanation] = []
+        for entry in entries:
+            if isinstance(entry, Withheld):
+                explanations.append(entry.with_wording(self.about.wording))
+            else:
+                explanations.append(entry)
+        self._explanations = tuple(explanations)
         # the person's own values by query, after `compare`
         self._shown_queries: list[dict[str, Any]] | None = None
         self._check()
