@@ -10,6 +10,7 @@ import logging
 import math
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,6 @@ from cfk_plugin.adapting import (
     released_cells,
 )
 from cfk_plugin.data.outcome import DesiredRange, DesiredSet, Outcome
-from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl
 from cfk_plugin.release.results import GeneralizedCounterfactual
@@ -94,8 +94,9 @@ class DiceSource:
     get the column order and the text categories that DiCE needs. Answers are read as DiCE displays
     them: from the sparse table if there is one.
 
-    Feature importances are DiCE's own figures over its raw counterfactuals, withheld ones included.
-    They say how often a feature was changed, and hold no value.
+    Feature importances are figures over the explanations that are released, and not over DiCE's raw
+    counterfactuals: the importance of a feature is the share of a query's explanations that ask the
+    person to change it.
 
     Parameters
     ----------
@@ -182,17 +183,44 @@ class DiceSource:
     def restore(self, native: Native, explanations: Explanations) -> Native:
         """Build a new ``CounterfactualExplanations`` from released cells.
 
-        It takes only queries, settings and importances from `native`.
+        It takes only queries and settings from `native`, and has importances if `native` has them.
         """
+        changes = [
+            self._changes(examples, explanations.for_query(i))
+            for i, examples in enumerate(native.cf_examples_list)
+        ]
+        local = None
+        if native.local_importance is not None:
+            local = [self._shares(changes_of_query) for changes_of_query in changes]
+        overall = None
+        if native.summary_importance is not None:
+            overall = self._shares([*chain.from_iterable(changes)])
         return type(native)(
             cf_examples_list=[
                 self._restore_one(examples, explanations.for_query(i))
                 for i, examples in enumerate(native.cf_examples_list)
             ],
-            local_importance=copy.deepcopy(native.local_importance),
-            summary_importance=copy.deepcopy(native.summary_importance),
+            local_importance=local,
+            summary_importance=overall,
             version=native.metadata.get("version"),
         )
+
+    def _changes(self, examples: Any, entries: Sequence[Explanation]) -> list[set[str]]:
+        """Return what each released explanation of one query asks the person to change."""
+        row = examples.test_instance_df.iloc[0]
+        factual = {name: row[name] for name in self._features}
+        return [
+            entry.changes(factual)
+            for entry in entries
+            if isinstance(entry, GeneralizedCounterfactual)
+        ]
+
+    def _shares(self, changes: Sequence[set[str]]) -> dict[str, float]:
+        """Return the share of explanations that change each feature; 0 if there are none."""
+        count = max(len(changes), 1)
+        return {
+            name: sum(name in features for features in changes) / count for name in self._features
+        }
 
     def read_request(
         self, method: str, args: tuple[Any, ...], named: Mapping[str, Any]
@@ -236,11 +264,7 @@ class DiceSource:
         )
 
     def build(self, method: str, request: AnswerRequest, explanations: Explanations) -> Native:
-        """Build a ``CounterfactualExplanations`` from answers; see `restore`.
-
-        A feature's importance is the share of the released answers that change it: whose region or
-        value does not contain the query's value.
-        """
+        """Build a ``CounterfactualExplanations`` from answers; see `restore`."""
         from dice_ml.counterfactual_explanations import CounterfactualExplanations
 
         call: _Call = request.adapter_data
@@ -248,13 +272,13 @@ class DiceSource:
         examples = [
             self._unanswered(call, request.desired, i, label) for i, label in enumerate(labels)
         ]
-        local, overall = self._importances(method, call, explanations)
-        return self.restore(
-            CounterfactualExplanations(
-                cf_examples_list=examples, local_importance=local, summary_importance=overall
-            ),
-            explanations,
+        has_local, has_overall = _importances_of(method, call.options)
+        unanswered = CounterfactualExplanations(
+            cf_examples_list=examples,
+            local_importance=[{} for _ in examples] if has_local else None,
+            summary_importance={} if has_overall else None,
         )
+        return self.restore(unanswered, explanations)
 
     def _predicted(self, table: pd.DataFrame) -> list[Any]:
         """Return the model's outcome at each query as DiCE shows it: a label, or a number."""
@@ -304,32 +328,6 @@ class DiceSource:
         if others:
             return str(Outcome(label, is_other=True))
         return "opposite"
-
-    def _importances(
-        self, method: str, call: _Call, explanations: Explanations
-    ) -> tuple[list[dict[str, float]] | None, dict[str, float] | None]:
-        """Return DiCE's importances, of each query and of all, where the method has them."""
-        if not method.endswith("importance"):
-            return None, None
-        local: list[dict[str, float]] = []
-        all_changes: list[set[str]] = []
-        for position in range(len(call.table)):
-            row = call.table.iloc[position]
-            changes = [
-                _changes(entry, row, self._features)
-                for entry in explanations.for_query(position)
-                if isinstance(entry, GeneralizedCounterfactual)
-            ]
-            local.append(_shares(changes, self._features))
-            all_changes.extend(changes)
-        overall = _shares(all_changes, self._features)
-        if method == "local_feature_importance":
-            return local, None
-        if not call.options.get("local_importance"):
-            return None, overall
-        if not call.options.get("global_importance", True):
-            return local, None
-        return local, overall
 
     def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]:
         signature = inspect.signature(getattr(self._explainer, name))
@@ -520,20 +518,13 @@ class _Call:
     options: Mapping[str, Any]
 
 
-def _changes(
-    entry: GeneralizedCounterfactual, row: pd.Series[Any], features: Sequence[str]
-) -> set[str]:
-    """Return the features that an explanation asks a person to change."""
-    parts = entry.parts()
-    return {
-        name for name in features if name in parts and not part_contains(parts[name], row[name])
-    }
-
-
-def _shares(changes: Sequence[set[str]], features: Sequence[str]) -> dict[str, float]:
-    """Return the share of explanations that ask to change each feature; 0 without any."""
-    count = max(len(changes), 1)
-    return {name: sum(name in change for change in changes) / count for name in features}
+def _importances_of(method: str, options: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Return whether a call's result has importances of single queries, and of all of them."""
+    if not method.endswith("importance"):
+        return False, False
+    if method == "local_feature_importance":
+        return True, False
+    return bool(options.get("local_importance")), bool(options.get("global_importance", True))
 
 
 def ask_dice(
