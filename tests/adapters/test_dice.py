@@ -233,7 +233,6 @@ def test_immutable_feature_has_no_importance(codes: tuple[Any, Any], guarantee: 
         population=Population.from_frame(rows, schema),
         policy=PrivacyPolicy(k=5, guarantee=guarantee),
         desired=True,
-        sample_explainer=0,
     )
     refused = rows[~label(rows)].head(4)
     result = private.local_feature_importance(refused, total_CFs=10)
