@@ -8,6 +8,7 @@ import copy
 import inspect
 import logging
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -23,6 +24,7 @@ from cfk_plugin.adapting import (
     DESIRED,
     AnswerRequest,
     CounterfactualBatch,
+    ExplainerError,
     NoneFoundError,
     ask,
     constraints_of,
@@ -62,6 +64,20 @@ READ_OPTIONS = {
     "posthoc_sparsity_param",
     "local_importance",
     "global_importance",
+}
+
+# Why DiCE is likely to have failed, by a part of its text; the text itself may quote rows.
+LIKELY_CAUSES = {
+    "outside the dataset": "a query has a category that the table of dice_ml.Data does not have",
+    "could not convert string": (
+        "the model of dice_ml.Model got text in place of a number: it must take the columns of"
+        " dice_ml.Data as they are, so give a pipeline that encodes them"
+    ),
+    "contains NaN": "a query has a missing value; impute it",
+    "unexpected keyword argument": "DiCE does not know an option; check how it is spelled",
+    "should be a positive integer": "total_CFs is not at least 1",
+    "requested per query instance": "importances need total_CFs=10 or more",
+    "number of query instances": "a global importance needs ten queries or more",
 }
 
 log = logging.getLogger("cfk_plugin")
@@ -283,7 +299,7 @@ class DiceSource:
     def _predicted(self, table: pd.DataFrame) -> list[Any]:
         """Return the model's outcome at each query as DiCE shows it: a label, or a number."""
         explainer = self._explainer
-        scores = np.asarray(ask(lambda: explainer.model.get_output(table)))
+        scores = np.asarray(ask_dice(lambda: explainer.model.get_output(table)))
         if explainer.model.model_type == "regressor":
             return [float(score) for score in np.ravel(scores)]
         if scores.ndim == 2 and scores.shape[1] > 1:
@@ -542,7 +558,20 @@ def ask_dice(
             none_found.append(type(error)("No counterfactuals found for any of the query points!"))
         return is_nothing
 
-    return ask(call, nothing)
+    try:
+        return ask(call, nothing)
+    except ExplainerError as error:
+        raise ExplainerError(f"{error}{_likely_cause(error.__cause__)}") from error.__cause__
+
+
+def _likely_cause(failure: BaseException | None) -> str:
+    """Return the end of a message about a failure of DiCE, without any value."""
+    text = ""
+    with suppress(Exception):  # a model's own exception may fail to give its text
+        text = str(failure)
+    causes = [cause for part, cause in LIKELY_CAUSES.items() if part in text]
+    likely = f", probably because {causes[0]}" if causes else ""
+    return f"{likely}; the text of that error may quote rows and is in the traceback (__cause__)"
 
 
 def _printed(outcome: Any) -> Any:
