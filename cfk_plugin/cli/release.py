@@ -82,6 +82,7 @@ def schema(
         "titles": {},
         "units": {},
         "outcomes": {},
+        "rules": [],
         "columns": {},
     }
     text = json.dumps(empty, indent=2)
