@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from cfk_plugin.plugins import load_plugins
 
 pytestmark = pytest.mark.full_search
 
@@ -19,53 +21,49 @@ FILES = dict(
 )
 
 
-def run(*command: str, path: list[Path], **environment: str) -> str:
-    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **environment}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
+def write(folder: Path, *names: str) -> Path:
+    """Write some of the page's files into a new folder."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(FILES[name], encoding="utf-8")
+    return folder
+
+
+def install(project: Path, target: Path) -> None:
+    """Install a project into a folder, as it stands and without a network."""
+    options = "--quiet --no-deps --no-build-isolation --no-index --disable-pip-version-check"
+    command = [sys.executable, "-m", "pip", "install", *options.split()]
+    command += ["--target", str(target), str(project)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
-def test_project_installs_and_keeps_the_contract(tmp_path: Path) -> None:
+def test_project_installs_and_keeps_the_contract(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pip", reason="installs a project")
     pytest.importorskip("hatchling", reason="builds a project")
-    project, installed, elsewhere = (
-        tmp_path / "project",
-        tmp_path / "installed",
-        tmp_path / "elsewhere",
-    )
-    for folder in (project, elsewhere):
-        folder.mkdir()
-    for name in ("pyproject.toml", "cfk_flipper.py"):
-        (project / name).write_text(FILES[name], encoding="utf-8")
-    for name in ("flipper.py", "check_flipper.py"):
-        (elsewhere / name).write_text(FILES[name], encoding="utf-8")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-    ]
-    run(*pip, "--disable-pip-version-check", "--target", str(installed), str(project), path=[])
-    path = [installed, elsewhere, REPOSITORY, REPOSITORY / "adapters"]
-    run(sys.executable, "-W", "error", str(elsewhere / "check_flipper.py"), path=path)
-    loaded = "from cfk_plugin.plugins import load_plugins; print(load_plugins().versions())"
-    assert "'cfk-flipper': '0.1.0'" in run(sys.executable, "-c", loaded, path=path)
-    disabled = run(sys.executable, "-c", loaded, path=path, CFK_DISABLE_PLUGINS="flipper")
-    assert "cfk-flipper" not in disabled
+    project = write(tmp_path / "project", "pyproject.toml", "cfk_flipper.py")
+    library = write(tmp_path / "library", "flipper.py", "check_flipper.py")
+    installed = tmp_path / "installed"
+    install(project, installed)
+    for folder in (installed, library):
+        monkeypatch.syspath_prepend(folder)
+    runpy.run_path(str(library / "check_flipper.py"), run_name="__main__")
+    assert load_plugins().versions()["cfk-flipper"] == "0.1.0"
+    monkeypatch.setenv("CFK_DISABLE_PLUGINS", "flipper")
+    assert "cfk-flipper" not in load_plugins().versions()
 
 
-def test_plugin_with_hooks_prints_what_the_page_says(tmp_path: Path) -> None:
-    script = tmp_path / "counting.py"
-    script.write_text(FILES["counting.py"], encoding="utf-8")
-    (said,) = re.findall(
+@pytest.mark.filterwarnings("ignore")
+def test_plugin_with_hooks_prints_what_the_page_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path / "script", "counting.py")
+    (output,) = re.findall(
         r"^`counting\.py`\n\n```python\n.*?^```\n\n```text\n(.*?)^```$",
         PAGE.read_text(encoding="utf-8"),
         re.M | re.S,
     )
-    command = [sys.executable, "-W", "ignore", str(script)]
-    assert run(*command, path=[REPOSITORY, REPOSITORY / "adapters"]) == said
+    runpy.run_path(str(folder / "counting.py"), run_name="__main__")
+    assert capsys.readouterr().out == output

@@ -18,6 +18,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from joblib.externals import loky
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.ensemble import StackingClassifier
@@ -44,7 +45,6 @@ from cfk_plugin.audit import EpsilonAudit, canary_audit, one_run_audit
 from cfk_plugin.dp.audited import measuring
 from cfk_plugin.errors import BudgetError, ModelError, PopulationError
 from residents import (
-    COUNTED,
     DECLARED,
     LEFT_OUT,
     ODD,
@@ -90,9 +90,9 @@ def audited(odd: str, epsilon: float, runs: int) -> EpsilonAudit:
     )
 
 
-@pytest.mark.parametrize("odd", COUNTED)
-def test_an_audit_takes_a_canary_of_any_value_and_finds_nothing(odd: str) -> None:
-    report = audited(odd, 0.1, runs=50)  # what a dtype tells is told every time
+def test_an_audit_of_another_dtype_finds_nothing() -> None:
+    # what a dtype tells is told every time
+    report = audited("a fraction among whole numbers", 0.1, runs=50)
     assert report.epsilon_low <= 0.1 < report.ceiling
 
 
@@ -470,10 +470,9 @@ def test_threads_within_a_block_spend_and_processes_refuse() -> None:
 
     with BudgetAccountant(2.0) as accountant:
         assert fits(6).count("fitted") == 2
-        job = joblib.Parallel(2, backend="loky")(
-            joblib.delayed(outcome_of_fit)(DPPrototypes(1.0)) for _ in "ab"
-        )
-    assert job == ["refused", "refused"]
+        process = loky.get_reusable_executor(max_workers=1)
+        job = process.submit(outcome_of_fit, DPPrototypes(1.0)).result()
+    assert job == "refused"
     assert accountant.remaining().epsilon == 0
     with BudgetAccountant(2.0) as outer, BudgetAccountant(2.0) as inner:
         assert fits(3) == ["refused"] * 3  # which of them, a thread cannot know
