@@ -42,6 +42,7 @@ ODD = '"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
 QUASI = ["age", "since", "city", "grade"]
 PRIVATE = ["pay", "debt", "job", "tall_or_short"]
 LEVELS = ["low", "mid", "high"]
+N_QUERIES = 20
 SETTINGS: dict[str, Any] = {
     "quasi_identifiers": QUASI,
     "ordinal": {"grade": LEVELS},
@@ -58,7 +59,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def people(seed: int = 0, n: int = 160) -> pd.DataFrame:
+def people(seed: int = 0, n: int = 100) -> pd.DataFrame:
     random = np.random.default_rng(seed)
     table = pd.DataFrame(
         {
@@ -209,7 +210,7 @@ def goes(part: Part, value: Any, way: str) -> bool:
     )
 
 
-def queries(fixes: int, count: int = 50) -> Iterator[tuple[dict[str, Any], set[str], str]]:
+def queries(fixes: int, count: int) -> Iterator[tuple[dict[str, Any], set[str], str]]:
     """Yield queries, some of them with values that no entry has, what cannot change, and the
     outcome.
     """
@@ -274,7 +275,7 @@ def test_the_page_finds_the_nearest_entry_that_keeps_what_cannot_change(
 ) -> None:
     entries, none_left = published[0], 0
     with visit(started, address) as found:
-        for query, fixed, outcome in queries(fixes):
+        for query, fixed, outcome in queries(fixes, N_QUERIES):
             at, said = ask(found, query, fixed, outcome)
             away = distances(entries, query, fixed, outcome)
             if not np.isfinite(away).any():
@@ -288,7 +289,7 @@ def test_the_page_finds_the_nearest_entry_that_keeps_what_cannot_change(
             entry = entries[at]
             assert isinstance(entry, GeneralizedCounterfactual)
             assert said == sentence_of(entry, query)
-    assert none_left < 50 if fixes else none_left == 0
+    assert none_left < N_QUERIES if fixes else none_left == 0
     assert none_left > 0 or fixes < 3
 
 
@@ -327,7 +328,7 @@ def test_the_page_says_it_in_the_words_of_the_schema(
     anonymizer = fitted(changes=WORDS[language])
     entries = anonymizer.published()
     with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
-        for query, fixed, outcome in queries(0, 60):
+        for query, fixed, outcome in queries(0, 12):
             if query["job"] == "something else":
                 continue
             # Counts in words, money below zero, and a number of five digits.
@@ -346,7 +347,7 @@ def test_what_the_schema_says_of_changes_holds_for_everybody(
     entries, asked = anonymizer.published(), set()
     with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
         assert found.run("() => document.querySelectorAll('input[type=checkbox]').length") == 7
-        for query, fixed, outcome in queries(1):
+        for query, fixed, outcome in queries(1, N_QUERIES):
             held = {*fixed, "tall_or_short"}
             away = distances(entries, query, held, outcome, monotone)
             at, said = ask(found, query, fixed, outcome)
@@ -374,8 +375,7 @@ def test_values_that_the_schema_never_advises_are_not_advised(
     anonymizer = fitted(changes=changes)
     entries, differ = anonymizer.published(), 0
     with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
-        for query, fixed, outcome in queries(1, 80):
-            free = distances(entries, query, fixed, outcome)
+        for query, fixed, outcome in queries(1, N_QUERIES):
             away = distances(entries, query, fixed, outcome, monotone, never)
             at, said = ask(found, query, fixed, outcome)
             expected = (
@@ -383,7 +383,9 @@ def test_values_that_the_schema_never_advises_are_not_advised(
             )
             assert at == expected
             assert at is None or said == sentence_of(entries[at], query)
-            differ += at is not None and at != int(np.argmax(free <= free.min() + 1e-9))
+            if at is not None:
+                free = distances(entries, query, fixed, outcome)
+                differ += at != int(np.argmax(free <= free.min() + 1e-9))
     assert differ > 0
 
 
@@ -391,7 +393,7 @@ def test_the_answer_says_what_was_verified_and_that_the_model_was_not_asked(
     started: Browser, published: tuple[Explanations, Population], address: str
 ) -> None:
     with visit(started, address) as found:
-        query, fixed, outcome = next(queries(0))
+        query, fixed, outcome = next(queries(0, 1))
         at, _ = ask(found, query, fixed, outcome)
         told = found.run("() => document.getElementById('more').innerText")
         certificate = published[0][at or 0].certificate  # type: ignore[union-attr]
@@ -525,9 +527,11 @@ def test_the_page_fits_and_is_accessible(
         assert (found.said, found.asked) == ([], [])
 
 
+@pytest.mark.slow
 def test_five_thousand_entries_are_at_most_two_megabytes(
     started: Browser, published: tuple[Explanations, Population], tmp_path: Path
 ) -> None:
+    """Slow because it makes as many entries as a large catalogue has."""
     some, random = published[0].generalized, np.random.default_rng(0)
 
     def other(i: int) -> GeneralizedCounterfactual:
@@ -544,7 +548,7 @@ def test_five_thousand_entries_are_at_most_two_megabytes(
     page = page_of(entries, published[1])
     assert len(page.encode()) <= 2_000_000
     with visit(started, written(page, tmp_path)) as found:
-        assert ask(found, *next(queries(0)))[0] is not None
+        assert ask(found, *next(queries(0, 1)))[0] is not None
 
 
 def test_an_empty_catalogue_is_a_page_as_well(started: Browser, tmp_path: Path) -> None:
