@@ -100,11 +100,9 @@ def test_a_process_that_only_protects_imports_no_mlflow() -> None:
     assert run(PROTECTS, "catalogue", "lookup", bare=False).splitlines()[2] == ""
 
 
-@pytest.mark.parametrize(
-    "module", ["cfk_plugin.release.spark", "cfk_plugin.cli", "cfk_plugin.release.recount"]
-)
-def test_workers_of_spark_and_commands_import_no_mlflow(module: str) -> None:
-    assert run(f"import sys, {module}; print('mlflow' in sys.modules)", bare=False) == "False\n"
+def test_workers_of_spark_and_commands_import_no_mlflow() -> None:
+    modules = "cfk_plugin.release.spark, cfk_plugin.cli, cfk_plugin.release.recount"
+    assert run(f"import sys, {modules}; print('mlflow' in sys.modules)", bare=False) == "False\n"
 
 
 # What mlflow-skinny does not bring, and that it is not called mlflow.
