@@ -67,7 +67,7 @@ def track(
 
     Exit code 0 when MLflow has all of them, else 3.
     """
-    from cfk_plugin.records.journal import send
+    from cfk_plugin.tracking.journal import send
 
     delivery = send(journal)
     say(f"MLflow has {counted(delivery.n_delivered, 'record')} of {journal}")

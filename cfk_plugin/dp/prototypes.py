@@ -48,7 +48,6 @@ from cfk_plugin.errors import (
     PrivacyLeakWarning,
 )
 from cfk_plugin.metrics.provenance import declarations_of, environment_of
-from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.explanations import Explanations, ResultContext
 from cfk_plugin.release.request import Groups
 from cfk_plugin.release.results import (
@@ -59,6 +58,7 @@ from cfk_plugin.release.results import (
     PrototypePolicy,
     Withheld,
 )
+from cfk_plugin.tracking.logger import Track, observe
 
 _log = logging.getLogger("cfk_plugin")
 _MOVES_TOWARDS_QUERY = (

@@ -18,10 +18,6 @@ from cfk_plugin.data.values import cells_of
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import HostOnly, InputError, counted, require
 from cfk_plugin.hookspecs import NativeStatus
-from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.records.record import FLOOR, RunRecord
-from cfk_plugin.records.record import SCHEMA_VERSION as RUN_VERSION
-from cfk_plugin.records.tally import FIELDS, figures, rates
 from cfk_plugin.release.explanation_tables import (
     audit_table_of,
     notebook_row,
@@ -42,6 +38,10 @@ from cfk_plugin.release.results import (
     Released,
     Withheld,
 )
+from cfk_plugin.tracking.logger import RunLogger
+from cfk_plugin.tracking.record import FLOOR, RunRecord
+from cfk_plugin.tracking.record import SCHEMA_VERSION as RUN_VERSION
+from cfk_plugin.tracking.tally import FIELDS, figures, rates
 
 if TYPE_CHECKING:
     pass

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from cfk_plugin.audit.result import WITHOUT_EXPLANATIONS
-from cfk_plugin.records.tally import PER_EXPLANATION, figures
 from cfk_plugin.report.data import (
     NOT_MEASURED,
     OF_MODELS,
@@ -27,6 +26,7 @@ from cfk_plugin.report.data import (
 )
 from cfk_plugin.report.inputs import Asked, HumanInputs, is_promised
 from cfk_plugin.report.runs import Audited, Compared, compared, whole
+from cfk_plugin.tracking.tally import PER_EXPLANATION, figures
 
 if TYPE_CHECKING:
     from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import InputError, TrackingError, require
 from cfk_plugin.hookspecs import Progress
-from cfk_plugin.records.artifacts import Artifacts
-from cfk_plugin.records.parts import CERTIFICATE, Part, frame_of, read_part, split_counted
-from cfk_plugin.records.period import Moment, Period, moment_text
-from cfk_plugin.records.record import SCHEMA_VERSION
-from cfk_plugin.records.run import ASKED, EVALUATION, UNTRACKED
-from cfk_plugin.records.search import (
+from cfk_plugin.report.runs import Evidence, RunEvidence
+from cfk_plugin.tracking.artifacts import Artifacts
+from cfk_plugin.tracking.parts import CERTIFICATE, Part, frame_of, read_part, split_counted
+from cfk_plugin.tracking.period import Moment, Period, moment_text
+from cfk_plugin.tracking.record import SCHEMA_VERSION
+from cfk_plugin.tracking.run import ASKED, EVALUATION, UNTRACKED
+from cfk_plugin.tracking.search import (
     experiment_named,
     ids_of,
     name_of_experiment,
@@ -26,9 +27,8 @@ from cfk_plugin.records.search import (
     runs_in,
     summaries_of,
 )
-from cfk_plugin.records.summary import SUMMARY, Figures, Summary
-from cfk_plugin.records.tables import SUFFIX
-from cfk_plugin.report.runs import Evidence, RunEvidence
+from cfk_plugin.tracking.summary import SUMMARY, Figures, Summary
+from cfk_plugin.tracking.tables import SUFFIX
 
 if TYPE_CHECKING:
     import pandas as pd

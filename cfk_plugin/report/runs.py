@@ -15,9 +15,9 @@ from cfk_plugin.audit.result import GUESSES
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.record import FLOOR
-from cfk_plugin.records.summary import Figures
 from cfk_plugin.report.data import NOT_MEASURED, OF_MODELS, Amount, Attack, Family
+from cfk_plugin.tracking.record import FLOOR
+from cfk_plugin.tracking.summary import Figures
 
 if TYPE_CHECKING:
     import pandas as pd

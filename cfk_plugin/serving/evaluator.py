@@ -26,11 +26,11 @@ from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, part_to_text
 from cfk_plugin.errors import InputError, ModelError, did_you_mean, quiet
 from cfk_plugin.plots import Display, RiskDisplay
-from cfk_plugin.records.record import FLOOR
-from cfk_plugin.records.run import ASKED, EVALUATION, Value, refuse_other_params, write
-from cfk_plugin.records.tally import PLOTTED, figures, metric_of
 from cfk_plugin.release.explanations import class_sizes_of
 from cfk_plugin.release.results import PrototypePolicy
+from cfk_plugin.tracking.record import FLOOR
+from cfk_plugin.tracking.run import ASKED, EVALUATION, Value, refuse_other_params, write
+from cfk_plugin.tracking.tally import PLOTTED, figures, metric_of
 
 if TYPE_CHECKING:
     from cfk_plugin.release.explanations import Explanations

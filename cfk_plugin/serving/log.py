@@ -24,11 +24,11 @@ from cfk_plugin.data.codes import Column, Floats, Mask, people_with
 from cfk_plugin.data.policy import policy_or
 from cfk_plugin.data.tables import require_features
 from cfk_plugin.errors import InputError, PolicyError
-from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.records import FEATURE, RECORD
 from cfk_plugin.serving.card import Card
 from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
+from cfk_plugin.tracking.stores import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

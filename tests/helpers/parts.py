@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from cfk_plugin.records.tally import PLOTTED, Tally
+from cfk_plugin.tracking.tally import PLOTTED, Tally
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -23,9 +23,9 @@ from cfk_plugin import PrivacyPolicy, PrivacyReport
 from cfk_plugin.audit.epsilon_bounds import bound_curves
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.records.summary import Summary
-from cfk_plugin.records.tally import PLOTTED
 from cfk_plugin.report.data import ReportData
+from cfk_plugin.tracking.summary import Summary
+from cfk_plugin.tracking.tally import PLOTTED
 from parts import figures_with, packed
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")

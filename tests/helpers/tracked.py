@@ -10,7 +10,6 @@ from typing import Any
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.records.record import RunRecord
 from cfk_plugin.release.certificate import EXACT_FIGURES
 from cfk_plugin.release.explanations import Explanations, ResultContext
 from cfk_plugin.release.results import (
@@ -19,6 +18,7 @@ from cfk_plugin.release.results import (
     RegionRecount,
     Withheld,
 )
+from cfk_plugin.tracking.record import RunRecord
 
 COLUMNS = ["age", "city", "salary"]
 

@@ -38,7 +38,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.errors import CFKError, UntrackedWarning
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
-from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.tracking.logger import RunLogger
 from tracked import journaled
 
 N = 120

@@ -27,9 +27,9 @@ from cfk_plugin.audit import result as audit_result
 from cfk_plugin.cli import app
 from cfk_plugin.data import wording
 from cfk_plugin.metrics import provenance
-from cfk_plugin.records import journal, record, summary, tally
 from cfk_plugin.release import explanations, results
 from cfk_plugin.report import data as report_data
+from cfk_plugin.tracking import journal, record, summary, tally
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "public_api.txt"

@@ -24,7 +24,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.dp import infer_domains
 from cfk_plugin.errors import AdapterError, IgnoredOptionWarning, InputError, PolicyError
-from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.tracking.logger import RunLogger
 from parts import figures_of
 
 K = 5

@@ -20,7 +20,7 @@ import pytest
 import reported
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.summary import Summary
+from cfk_plugin.tracking.summary import Summary
 from parts import figures_with, packed
 from prototyped import certificate, prototypes
 from reported import check

@@ -18,10 +18,10 @@ from mlflow.models.evaluation.validation import ModelValidationFailedException
 import reported
 from cfk_plugin import PrivacyPolicy, protect
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.tally import metric_of
 from cfk_plugin.release.records import record_of
 from cfk_plugin.report.reading import read_runs
 from cfk_plugin.serving.evaluator import CounterfactualEvaluator
+from cfk_plugin.tracking.tally import metric_of
 from model_server import NearestInAge, accepts, logged, patients, population
 from prototyped import policy, prototype
 

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.records.record import RunRecord, rough_time
 from cfk_plugin.release.explanations import Explanations
+from cfk_plugin.tracking.record import RunRecord, rough_time
 from parts import table_of
 
 PRIVATE = ["pay", "rent", "job"]
@@ -204,7 +204,7 @@ def test_times_are_random_within_the_clock_hour_before(monkeypatch: pytest.Monke
     for minute in (0, 1, 59):
         now = 490_000 * HOUR + minute * 60_000
         monkeypatch.setattr(
-            "cfk_plugin.records.record.time.time_ns", lambda now=now: now * 1_000_000
+            "cfk_plugin.tracking.record.time.time_ns", lambda now=now: now * 1_000_000
         )
         times = np.array([rough_time() for _ in range(4_000)]) - 489_999 * HOUR
         assert times.min() >= 0

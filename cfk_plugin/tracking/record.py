@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cfk_plugin.records.tables import (
+from cfk_plugin.tracking.tables import (
     EXPLANATION_COLUMNS,
     PROTOTYPE_COLUMNS,
     RECOUNT_COLUMNS,

@@ -17,8 +17,8 @@ import pytest
 
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import InputError, UntrackedWarning
-from cfk_plugin.records import run as runs
-from cfk_plugin.records.logger import RunLogger, logger_of, observe
+from cfk_plugin.tracking import run as runs
+from cfk_plugin.tracking.logger import RunLogger, logger_of, observe
 from commands import output_of
 from parts import tables_of
 from tracked import explanations, journaled

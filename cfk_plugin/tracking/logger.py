@@ -20,9 +20,9 @@ from cfk_plugin.errors import (
     require,
     warn,
 )
-from cfk_plugin.records.journal import JOURNAL, append
-from cfk_plugin.records.record import Loggable, RunRecord
-from cfk_plugin.records.run import RunTarget, RunWriter, chosen_experiment, current_uri
+from cfk_plugin.tracking.journal import JOURNAL, append
+from cfk_plugin.tracking.record import Loggable, RunRecord
+from cfk_plugin.tracking.run import RunTarget, RunWriter, chosen_experiment, current_uri
 
 
 class RunLogger:

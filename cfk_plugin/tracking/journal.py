@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.record import RunRecord
-from cfk_plugin.records.run import RunTarget, RunWriter
+from cfk_plugin.tracking.record import RunRecord
+from cfk_plugin.tracking.run import RunTarget, RunWriter
 
 JOURNAL = "cfk-journal.jsonl"
 """Path of the journal, unless another one is given: in the working folder."""

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.period import Period
-from cfk_plugin.records.tables import (
+from cfk_plugin.tracking.period import Period
+from cfk_plugin.tracking.tables import (
     Columns,
     in_order,
     kind_in_report,

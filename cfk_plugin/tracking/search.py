@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from cfk_plugin.errors import InputError
-from cfk_plugin.records.run import ASKED
-from cfk_plugin.records.stores import client_of, tracking_errors
+from cfk_plugin.tracking.run import ASKED
+from cfk_plugin.tracking.stores import client_of, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

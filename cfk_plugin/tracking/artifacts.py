@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.stores import kind_of, tracking_errors
+from cfk_plugin.tracking.stores import kind_of, tracking_errors
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

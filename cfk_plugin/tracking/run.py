@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.artifacts import Artifacts, parsed_document
-from cfk_plugin.records.record import RunRecord, rows_of_explanations, rows_of_recount
-from cfk_plugin.records.stores import SERVER_TIMEOUT, StoreDownError, client_of, tracking_errors
-from cfk_plugin.records.summary import SUMMARY, Figures, Summary
-from cfk_plugin.records.tables import SUFFIX, written
-from cfk_plugin.records.tally import PER_EXPLANATION, Tally, metric_of
+from cfk_plugin.tracking.artifacts import Artifacts, parsed_document
+from cfk_plugin.tracking.record import RunRecord, rows_of_explanations, rows_of_recount
+from cfk_plugin.tracking.stores import SERVER_TIMEOUT, StoreDownError, client_of, tracking_errors
+from cfk_plugin.tracking.summary import SUMMARY, Figures, Summary
+from cfk_plugin.tracking.tables import SUFFIX, written
+from cfk_plugin.tracking.tally import PER_EXPLANATION, Tally, metric_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.record import rows_of_explanations, rows_of_recount
-from cfk_plugin.records.tables import public_kind, read, recount_kind, written
+from cfk_plugin.tracking.record import rows_of_explanations, rows_of_recount
+from cfk_plugin.tracking.tables import public_kind, read, recount_kind, written
 from prototyped import prototypes
 from tracked import explanations
 

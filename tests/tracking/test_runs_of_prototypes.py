@@ -14,7 +14,7 @@ import pytest
 
 from cfk_plugin import Withheld
 from cfk_plugin.errors import TrackingError, UntrackedWarning
-from cfk_plugin.records.logger import RunLogger, observe
+from cfk_plugin.tracking.logger import RunLogger, observe
 from parts import figures_of, lines_of, table_of
 from prototyped import FINGERPRINT, certificate, policy, prototype, prototypes, unproven
 from tracked import explanations, journaled

@@ -28,11 +28,11 @@ from cfk_plugin import (
 )
 from cfk_plugin.errors import TrackingError, UntrackedWarning
 from cfk_plugin.metrics.provenance import environment_of
-from cfk_plugin.records import run as runs
-from cfk_plugin.records.logger import RunLogger, observe
-from cfk_plugin.records.record import rows_of_recount
-from cfk_plugin.records.tally import PLOTTED, Tally
 from cfk_plugin.release.explanations import ResultContext
+from cfk_plugin.tracking import run as runs
+from cfk_plugin.tracking.logger import RunLogger, observe
+from cfk_plugin.tracking.record import rows_of_recount
+from cfk_plugin.tracking.tally import PLOTTED, Tally
 from parts import figures_of, summary_of, table_of, tables_of
 from tracked import COLUMNS, explanations, journaled, released
 
@@ -706,7 +706,7 @@ SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
 from tracked import explanations
-from cfk_plugin.records.logger import observe
+from cfk_plugin.tracking.logger import observe
 assert "mlflow" not in sys.modules
 observe(explanations(), track=True)
 """

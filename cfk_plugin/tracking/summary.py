@@ -13,7 +13,7 @@ from typing import Any
 
 from cfk_plugin.data.formats import faults
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.record import SCHEMA_VERSION
+from cfk_plugin.tracking.record import SCHEMA_VERSION
 
 Figures = Mapping[str, int | float | None]
 """Figures by name; None for what is not known."""

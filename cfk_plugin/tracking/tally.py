@@ -14,8 +14,8 @@ from cfk_plugin.data.outcome import ALREADY_DESIRED
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cfk_plugin.records.record import RunRecord
-    from cfk_plugin.records.summary import Figures
+    from cfk_plugin.tracking.record import RunRecord
+    from cfk_plugin.tracking.summary import Figures
 
 PER_EXPLANATION = ("k", "ncp", "pureness")
 """Fields of a certificate that are logged as a metric with one value per explanation."""
