@@ -30,13 +30,12 @@ from cfk_plugin.report.figures import LATENCIES, NCP_OF, distributions, figures,
 from cfk_plugin.report.first_page import first_page
 from cfk_plugin.report.inputs import QUESTIONS, HumanInputs, open_questions, thresholds
 from cfk_plugin.report.runs import Evidence, Pooled
-from cfk_plugin.tracking.run import write
-from cfk_plugin.tracking.search import ids_of
-from cfk_plugin.tracking.stores import client_of, tracking_errors
+from cfk_plugin.tracking.reading import ids_of
+from cfk_plugin.tracking.run import client_of, tracking_errors, write
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
-    from cfk_plugin.tracking.period import Moment
+    from cfk_plugin.report.period import Moment
 
     Inputs = Mapping[str, Any] | str | Path | None
 

@@ -28,7 +28,7 @@ from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.records import FEATURE, RECORD
 from cfk_plugin.serving.card import Card
 from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
-from cfk_plugin.tracking.stores import check_store
+from cfk_plugin.tracking.run import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

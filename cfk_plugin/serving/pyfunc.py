@@ -65,7 +65,10 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
     track: Track = False
     if settings["track"]:
         track = RunLogger(
-            run_name="served", model=settings["model"], strict=bool(settings["strict"])
+            run_name="served",
+            model=settings["model"],
+            strict=bool(settings["strict"]),
+            in_server=True,
         )
     return RequestHandler(anonymizer, int(settings["most"]), track)
 

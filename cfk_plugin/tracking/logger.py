@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
 import sys
+import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cfk_plugin.errors import (
@@ -20,9 +20,10 @@ from cfk_plugin.errors import (
     require,
     warn,
 )
-from cfk_plugin.tracking.journal import JOURNAL, append
+from cfk_plugin.tracking.journal import JOURNAL, Sender, append
 from cfk_plugin.tracking.record import Loggable, RunRecord
 from cfk_plugin.tracking.run import RunTarget, RunWriter, chosen_experiment, current_uri
+from cfk_plugin.tracking.tally import Tally
 
 
 class RunLogger:
@@ -42,8 +43,8 @@ class RunLogger:
     tags : mapping, optional
         Further tags.
     model : str, optional
-        The model that is explained, for the run's ``environment.json``, for example
-        ``models:/credit/3``. Default: the name of its class.
+        URI of the logged model that is explained, for example ``models:/credit/3``: metrics are
+        linked to it. Default: MLflow's active model, if there is one.
     timeout : float, default 2.0
         Seconds that a tracking server may take to answer.
     strict : bool
@@ -51,6 +52,10 @@ class RunLogger:
         be written to the journal. Otherwise, the next record counts them as ``cfk.untracked``.
     journal : path
         File for the records of an explainer that MLflow did not take; ``cfk track`` sends them.
+    in_server : bool
+        Whether the records of an explainer go to a journal of this process, from which a thread
+        sends them, so that no answer waits for MLflow. The name of the file is that of `journal`
+        and a random text.
 
     Examples
     --------
@@ -71,28 +76,30 @@ class RunLogger:
         timeout: float = 2.0,
         strict: bool = False,
         journal: str | Path = JOURNAL,
+        in_server: bool = False,
     ) -> None:
-        self.experiment, self.run_name = experiment, run_name
-        self.tracking_uri, self.tags, self.model = tracking_uri, dict(tags or {}), model
+        self.experiment = experiment
+        self.run_name = run_name
+        self.tracking_uri = tracking_uri
+        self.tags = dict(tags or {})
+        self.model = model
         self.timeout = timeout
         self.strict = require("strict", strict, bool, "write True or False")
         self.journal = Path(journal).absolute()
+        self.in_server = in_server
         self._given = run_id
-        self._name = secrets.token_hex(8)
-        self._runs: dict[str, RunWriter] = {}  # by job
-        self._latest: RunWriter | None = None
-        self._untracked = 0
-        self._is_journal_announced = False
-        self._is_loss_announced = False
+        self._jobs: dict[Place, _Job] = {}
+        self._latest: _Job | None = None
+        self._senders: dict[int, Sender] = {}  # by process, as a server may fork
+        self._announced: set[str] = set()
 
     @property
     def run_id(self) -> str | None:
         """Id of the run that was logged to last; None until a record arrived there."""
-        return self._latest.run_id if self._latest is not None else self._given
+        return self._given if self._latest is None else self._latest.writer.run_id
 
     def log(self, explanations: Loggable) -> str:
-        """Log explanations now: parameters, metrics, tags and the released records; return the
-        run's id.
+        """Log explanations now: parameters, metrics, tags and their table; return the run's id.
 
         Parameters
         ----------
@@ -101,21 +108,25 @@ class RunLogger:
         Returns
         -------
         str
+            The run that they are in. It is a child of the given or active run if that has
+            explanations of another process or with other settings.
 
         Raises
         ------
         TrackingError
-            If MLflow does not take them, or the run holds explanations made with other settings.
+            If MLflow does not take them.
         """
         record = explanations.to_record()
-        run = self._place(record)
-        run_id = run.write(self._without_repeats(record, run))
-        run.introduced = True
+        job = self._job(record)
+        with job.lock:
+            tally = job.tally.plus(record)
+            run_id = job.write(self._placed(record, job, tally))
+            job.tally = tally
         return run_id
 
     def submit(self, explanations: Loggable) -> bool:
-        """Log explanations before they leave; if MLflow does not take them, write them to the
-        journal. Never raises.
+        """Keep a record of explanations before they leave: in MLflow or, if it does not take the
+        record or in a server, in the journal. Never raises.
 
         Parameters
         ----------
@@ -126,77 +137,129 @@ class RunLogger:
         bool
             Whether they may be released: True, unless `strict` is set and there is no record.
         """
-        untracked = self._untracked
-        self._untracked = 0
-        n_released = 0
         try:
             with quiet("making its record raised {}", TrackingError, let=CFKError):
-                record = replace(explanations.to_record(), untracked=untracked)
-                n_released = len(record.released)
-                run = self._place(record)
-                record = self._without_repeats(record, run)
-            self._keep(run, record)
-            run.introduced = True
+                record = explanations.to_record()
+                job = self._job(record)
         except CFKError as error:
-            self._untracked += untracked
-            if not self.strict:
-                self._untracked += n_released
             self._announce_loss(error)
             return not self.strict
+        with job.lock:
+            try:
+                self._keep(record, job)
+            except CFKError as error:
+                if not self.strict:
+                    job.tally = job.tally.without_record(len(record.released))
+                self._announce_loss(error)
+                return not self.strict
         return True
 
-    def _keep(self, run: RunWriter, record: RunRecord) -> None:
-        """Log a record or, if that fails, write it to the journal."""
-        try:
-            with quiet("MLflow did not take the records ({})", TrackingError, let=CFKError):
-                run.deliver(record)
-        except CFKError as error:
-            append(self.journal, run.target, record)
-            if not self._is_journal_announced:
-                self._is_journal_announced = True
+    def _keep(self, record: RunRecord, job: _Job) -> None:
+        """Log a record or write it to the journal; raise a `CFKError` if neither succeeds."""
+        tally = job.tally.plus(record)
+        record = self._placed(record, job, tally)
+        if self.in_server:
+            self._sender().append(job.writer.target, record)
+            job.is_introduced = True
+        else:
+            try:
+                with quiet("MLflow did not take the records ({})", TrackingError, let=CFKError):
+                    job.write(record)
+            except CFKError as error:
+                append(self.journal, job.writer.target, record)
                 text = f"{error}; `cfk track {self.journal}` sends the records in this file later"
-                warn(text, UntrackedWarning)
+                self._announce("journal", text)
+        job.tally = tally
+
+    def _sender(self) -> Sender:
+        """Return the journal of this process: no other process writes to it."""
+        process = os.getpid()
+        if process not in self._senders:
+            own = f"{self.journal.stem}-{secrets.token_hex(4)}"
+            self._senders.setdefault(process, Sender(self.journal.with_stem(own)))
+        return self._senders[process]
 
     def _announce_loss(self, error: CFKError) -> None:
-        if self._is_loss_announced:
-            return
-        self._is_loss_announced = True
         consequence = "with strict=True, they would be withheld"
         if self.strict:
             consequence = "they are withheld"
-        warn(f"there is no record of explanations: {error}; {consequence}", UntrackedWarning)
+        self._announce("loss", f"there is no record of explanations: {error}; {consequence}")
 
-    def _place(self, record: RunRecord) -> RunWriter:
-        active = self._given or (
-            None if self.experiment or self.run_name else _active_run(self.tracking_uri)
-        )
-        target = RunTarget(
-            run_id=active,
-            tracking_uri=self.tracking_uri or current_uri(),
-            experiment=self.experiment or chosen_experiment(),
-            run_name=self.run_name,
-            parent=None if active or self.experiment else _active_run(self.tracking_uri),
-            tags=self.tags,
-            timeout=self.timeout,
-        )
-        about = [self._name, os.getpid(), target, record.params, record.policy, record.columns]
-        job = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-        # A new run is found again by its job if a record that was to begin it is sent later.
-        self._latest = self._runs.setdefault(job, RunWriter(target._replace(job=job)))
-        return self._latest
+    def _announce(self, event: str, text: str) -> None:
+        """Warn at the first event of its kind."""
+        if event not in self._announced:
+            self._announced.add(event)
+            warn(text, UntrackedWarning)
 
-    def _without_repeats(self, record: RunRecord, run: RunWriter) -> RunRecord:
-        """Return a record that describes population and environment only if the run does not have
-        them yet.
-        """
-        if run.introduced:
-            return replace(record, population=None, environment=None)
-        known = record.environment
-        return (
-            record
-            if known is None
-            else replace(record, environment={**known, "model": self.model or known.get("model")})
+    def _placed(self, record: RunRecord, job: _Job, tally: Tally) -> RunRecord:
+        """Return the record with its place in the run; only the first describes the population."""
+        environment = record.environment
+        if environment is not None:
+            environment = {**environment, "model": self.model or environment.get("model")}
+        return replace(
+            record,
+            population=None if job.is_introduced else record.population,
+            environment=None if job.is_introduced else environment,
+            number=job.tally.n_records,
+            first_step=job.tally.counts.get("asked", 0),
+            figures=tally.figures,
+            verdict=tally.verdict,
         )
+
+    def _job(self, record: RunRecord) -> _Job:
+        """Return the job of a record: this process, the place to log to, and the settings."""
+        run_id = self._given
+        parent = None
+        if run_id is None and not self.experiment:
+            active = _active_run(self.tracking_uri)
+            run_id, parent = (None, active) if self.run_name else (active, None)
+        uri = self.tracking_uri or current_uri()
+        experiment = self.experiment or chosen_experiment()
+        settings = json.dumps([record.params, record.policy, record.columns], sort_keys=True)
+        # A new run belongs to its logger. All loggers of a process share a run that exists.
+        jobs = self._jobs if run_id is None else _jobs_of_runs
+        place = (os.getpid(), settings, uri, run_id or f"{experiment} {parent}")
+        job = jobs.get(place)
+        if job is None:
+            target = RunTarget(
+                job=secrets.token_hex(8),
+                run_id=run_id,
+                tracking_uri=uri,
+                timeout=self.timeout,
+                model=self.model or _active_model(),
+                experiment=experiment,
+                run_name=self.run_name,
+                parent=parent,
+                tags=_tags_of_run(self.tags),
+            )
+            job = jobs.setdefault(place, _Job(RunWriter(target), place))
+        self._latest = job
+        return job
+
+
+Place = tuple[int, str, str | None, str]
+"""A process, settings, the address of a store, and a run or the experiment of a new run."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """The records of one process with one setting, which are numbered and have one run."""
+
+    writer: RunWriter
+    place: Place
+    tally: Tally = field(default_factory=Tally)
+    is_introduced: bool = False  # population and environment are in the run or on the way
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def write(self, record: RunRecord) -> str:
+        """Log a record, and return the run's id; other loggers then find the job by it."""
+        run_id = self.writer.write([record])
+        self.is_introduced = True
+        _jobs_of_runs.setdefault((*self.place[:3], run_id), self)
+        return run_id
+
+
+_jobs_of_runs: dict[Place, _Job] = {}
 
 
 Track = bool | str | RunLogger
@@ -244,3 +307,19 @@ def _active_run(tracking_uri: str | None) -> str | None:
         return None
     run = mlflow.active_run()
     return str(run.info.run_id) if run is not None else None
+
+
+def _active_model() -> str | None:
+    """Return the URI of MLflow's active model, without importing MLflow to find out."""
+    mlflow = sys.modules.get("mlflow")
+    if mlflow is None or not hasattr(mlflow, "get_active_model_id"):
+        return None
+    model_id = mlflow.get_active_model_id()
+    return None if model_id is None else f"models:/{model_id}"
+
+
+def _tags_of_run(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of a new run: those given, and user and source as of any run of MLflow."""
+    from mlflow.tracking.context.registry import resolve_tags
+
+    return {name: str(value) for name, value in resolve_tags(tags).items()}

@@ -1,4 +1,4 @@
-"""One MLflow run as a place to log to, and the store that it is in."""
+"""One MLflow run: finding or creating it, and writing records and reports to it."""
 
 from __future__ import annotations
 
@@ -6,36 +6,125 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from cfk_plugin.errors import TrackingError
-from cfk_plugin.tracking.artifacts import Artifacts, parsed_document
-from cfk_plugin.tracking.record import RunRecord, rows_of_explanations, rows_of_recount
-from cfk_plugin.tracking.stores import SERVER_TIMEOUT, StoreDownError, client_of, tracking_errors
-from cfk_plugin.tracking.summary import SUMMARY, Figures, Summary
-from cfk_plugin.tracking.tables import SUFFIX, written
-from cfk_plugin.tracking.tally import PER_EXPLANATION, Tally, metric_of
+from cfk_plugin.errors import MissingDependencyError, TrackingError, check_extra
+from cfk_plugin.tracking.record import PER_EXPLANATION, SCHEMA_VERSION, RunRecord
+from cfk_plugin.tracking.tally import PLOTTED, metric_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run
-    from numpy.typing import NDArray
+    from mlflow.entities import Dataset, Run
 
 ASKED = metric_of("asked")
-"""Metric of a run that holds explanations: how many it counts."""
-UNTRACKED = metric_of("untracked")
+"""Metric of a run with explanations: how many it counts."""
+JOB = "cfk.job"
+"""Tag of a run with explanations: the job, in one process and with one setting, that logs to it."""
+EVALUATION = "cfk.evaluation"
+"""Tag of a run with figures under the names of a release although nothing was released."""
+EXPLANATIONS = "cfk/explanations"
+"""Folder of a run with its table, a file for each record."""
+SUMMARY = "summary.json"
+SERVER_TIMEOUT = 2.0  # seconds that a server may take to answer
+
+_RECORDS = "cfk.records"  # tag: how many records the summary counts
 _ID = "id:"
-_JOB_TAG = "cfk.job"
-_RECORD_TAG = "cfk.record."  # the id of a record follows; the value is the step after the record
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_COLUMN_TYPES = {"numeric": "double", "date": "datetime"}  # by kind of attribute
+
+
+# --- stores ---
+
+
+class StoreDownError(TrackingError):
+    """The tracking server does not answer; the same records may be sent again later."""
+
+
+@contextmanager
+def tracking_errors(failure: str) -> Iterator[None]:
+    """Raise what MLflow raises as a `TrackingError` that does not quote it."""
+    try:
+        yield
+    except TrackingError:
+        raise
+    except Exception as error:
+        # The class and MLflow's code: the text may quote what was sent.
+        code = getattr(error, "error_code", None)
+        kind = type(error).__name__
+        name = f"{kind} {code}" if isinstance(code, str) else kind
+        raise TrackingError(f"{failure} ({name})") from error
+
+
+def client_of(
+    tracking_uri: str | None, timeout: float = SERVER_TIMEOUT, *, makes: bool = True
+) -> MlflowClient:
+    """Return a client of a store that answers: MLflow itself waits for minutes on a server that
+    does not.
+
+    Unless it `makes` one, a store in a file that does not exist is an error.
+    """
+    import mlflow
+
+    uri = tracking_uri or mlflow.get_tracking_uri()
+    if uri.startswith(("http://", "https://")):
+        _check_server(uri, timeout)
+    elif not makes:
+        _check_file(uri)
+    check_store(uri)
+    return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def _check_server(uri: str, timeout: float) -> None:
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
+
+    try:
+        answer = http_request(  # type: ignore[no-untyped-call]
+            get_default_host_creds(uri),  # type: ignore[no-untyped-call]
+            "/health",
+            "GET",
+            timeout=timeout,
+            max_retries=0,
+            raise_on_status=False,
+        )
+    except Exception as error:
+        raise StoreDownError("the MLflow tracking server does not answer") from error
+    if answer.status_code >= 500:
+        raise StoreDownError(f"the MLflow tracking server answers with status {answer.status_code}")
+
+
+def _check_file(uri: str) -> None:
+    """Raise a `TrackingError` if a store is a local file or folder that does not exist."""
+    is_local = uri.startswith(("sqlite:///", "file:")) or "://" not in uri
+    path = uri.removeprefix("sqlite:///").removeprefix("file:").partition("?")[0]
+    # With a colon it is a database in memory, another kind of store, or a path of Windows.
+    if not is_local or not path or ":" in path or Path(path).exists():
+        return
+    raise TrackingError(
+        f"there is no MLflow store {path}; name the one with the runs: tracking_uri, --tracking-uri"
+    )
+
+
+def check_store(uri: str) -> None:
+    """Raise a `TrackingError` if a store is a database and only mlflow-skinny is installed.
+
+    mlflow-skinny logs to tracking servers. What opens a database, such as the local ``mlflow.db``,
+    comes with all of mlflow.
+    """
+    scheme = uri.partition(":")[0].partition("+")[0]
+    if scheme not in _DATABASES:
+        return
+    try:
+        # All of mlflow requires alembic, and mlflow-skinny does not.
+        check_extra("alembic", "serve", "an MLflow store in a database needs all of mlflow")
+    except MissingDependencyError as missing:
+        raise TrackingError(str(missing)) from missing
 
 
 def current_uri() -> str | None:
@@ -57,27 +146,19 @@ def chosen_experiment() -> str | None:
 
 
 def experiment_id(client: MlflowClient, name: str | None) -> str:
-    """Return the id of an experiment, created if need be; without a name, of the environment's."""
-    existing = existing_experiment(client, name)
-    if existing is not None:
-        return existing
-    return str(client.create_experiment(_experiment_or_default(name)))
-
-
-def existing_experiment(client: MlflowClient, name: str | None) -> str | None:
-    """Return the id of an experiment, as `experiment_id` does; None if there is none yet.
+    """Return the id of an experiment, created if need be; without a name, of the environment's.
 
     Raises
     ------
     TrackingError
         If it was deleted.
     """
-    name = _experiment_or_default(name)
+    name = name or chosen_experiment() or f"{_ID}0"  # MLflow's default experiment has the id 0
     if name.startswith(_ID):
         return name.removeprefix(_ID)
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        return None
+        return str(client.create_experiment(name))
     if experiment.lifecycle_stage == "deleted":
         raise TrackingError(
             f"the experiment {name!r} was deleted: restore it (mlflow experiments restore"
@@ -86,8 +167,173 @@ def existing_experiment(client: MlflowClient, name: str | None) -> str | None:
     return str(experiment.experiment_id)
 
 
-def _experiment_or_default(name: str | None) -> str:
-    return name or chosen_experiment() or f"{_ID}0"  # MLflow's default experiment has the id 0
+# --- records ---
+
+
+class RunTarget(NamedTuple):
+    """Where the records of a job go: to a run that exists, or to one that is created for them."""
+
+    job: str
+    run_id: str | None = None
+    tracking_uri: str | None = None  # default: MLflow's own setting
+    timeout: float = SERVER_TIMEOUT
+    model: str | None = None  # URI of the logged model that is explained
+    # The rest is for a run that is created.
+    experiment: str | None = None  # name or, with ``id:`` before it, id
+    run_name: str | None = None
+    parent: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class RunWriter:
+    """Writes the records of a job to a run. Writing a record again changes nothing.
+
+    A run has the records of one job, which numbers them. If the target belongs to another job, the
+    records go to a child of it.
+    """
+
+    target: RunTarget
+    run_id: str | None = None
+    _model_id: str | None = None  # of the model that is explained; read with the run's id
+
+    def write(self, records: Sequence[RunRecord]) -> str:
+        """Write records in the order of their numbers, and return the run's id."""
+        with tracking_errors("MLflow did not take the records"):
+            client = client_of(self.target.tracking_uri, self.target.timeout)
+            run = self._run(client)
+            run_id = str(run.info.run_id)
+            last = records[-1]
+            is_latest = int(run.data.tags.get(_RECORDS, 0)) <= last.number + 1
+            _log_files(client, run_id, self.target.job, records, is_latest=is_latest)
+            _log_inputs(client, run_id, records, self._model_id)
+            values = [value for record in records for value in _values(record)]
+            tags = last.tags
+            if is_latest:
+                tags = {**tags, _RECORDS: str(last.number + 1), "cfk.verdict": last.verdict}
+            write(
+                client, run_id, metrics=values, params=last.params, tags=tags, model=self._model_id
+            )
+            if run_id != self.target.run_id and run.info.status == "RUNNING":
+                client.set_terminated(run_id)  # whoever made the target ends it
+            return run_id
+
+    def _run(self, client: MlflowClient) -> Run:
+        """Return the run of the job; claim or create it at its first record."""
+        if self.run_id is None:
+            self._model_id = _model_id(client, self.target.model)
+            self.run_id = self.target.run_id or self._created(client, self.target.parent)
+        run = client.get_run(self.run_id)
+        owner = run.data.tags.get(JOB)
+        if owner is None and EVALUATION not in run.data.tags:
+            client.set_tag(run.info.run_id, JOB, self.target.job)
+            owner = self.target.job
+        if owner != self.target.job:
+            run = client.get_run(self._created(client, str(run.info.run_id)))
+        self.run_id = str(run.info.run_id)
+        return run
+
+    def _created(self, client: MlflowClient, parent: str | None) -> str:
+        """Return the run that an earlier record of the job created, or a new one."""
+        tags = {**(self.target.tags or {}), JOB: self.target.job}
+        if parent is None:
+            experiment = experiment_id(client, self.target.experiment)
+        else:
+            experiment = str(client.get_run(parent).info.experiment_id)
+            tags["mlflow.parentRunId"] = parent
+        condition = f"tags.`{JOB}` = '{self.target.job}'"
+        earlier = client.search_runs([experiment], condition, max_results=1)
+        if earlier:
+            return str(earlier[0].info.run_id)
+        run = client.create_run(experiment, tags=tags, run_name=self.target.run_name)
+        return str(run.info.run_id)
+
+
+def _log_files(
+    client: MlflowClient, run_id: str, job: str, records: Sequence[RunRecord], *, is_latest: bool
+) -> None:
+    """Log the tables and, with the record that has them, the documents of a run."""
+    documents: dict[str, Any] = {}
+    for record in records:
+        # The job is in the name because two processes may claim one run at the same moment.
+        name = f"explanations/part-{job[:8]}-{record.number:06d}.json"
+        if record.rows:
+            documents[name] = record.table()
+        if record.environment is not None or record.number == 0:
+            documents["policy.json"] = record.policy
+        for name in ("population", "environment"):
+            content = getattr(record, name)
+            if content is not None:
+                documents[f"{name}.json"] = content
+    if is_latest:
+        documents[SUMMARY] = {"schema_version": SCHEMA_VERSION, "figures": records[-1].figures}
+    with tempfile.TemporaryDirectory(prefix="cfk-") as folder:
+        Path(folder, "explanations").mkdir()
+        for name, content in documents.items():
+            text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+            Path(folder, name).write_text(text, encoding="utf-8")
+        client.log_artifacts(run_id, folder, "cfk")
+
+
+def _values(record: RunRecord) -> Iterator[Value]:
+    """Yield the metrics of a record: one value per explanation, and the figures of the run."""
+    for step, row in enumerate(record.rows, start=record.first_step):
+        for name in PER_EXPLANATION:
+            if row.get(name) is not None:
+                yield Value(metric_of(name), float(row[name]), step, record.created)
+    for name in PLOTTED:
+        value = record.figures.get(name)
+        if value is not None:
+            yield Value(metric_of(name), float(value), record.number, record.created)
+
+
+def _model_id(client: MlflowClient, uri: str | None) -> str | None:
+    """Return the id of a logged model of this store; None if the store does not have it."""
+    if uri is None or not uri.startswith("models:/"):
+        return None
+    name, _, version = uri.removeprefix("models:/").partition("/")
+    try:
+        if not version:
+            return str(client.get_logged_model(name).model_id)
+        return client.get_model_version(name, version).model_id or None
+    except Exception:  # noqa: BLE001 - whatever the store raises, there is no such model
+        return None
+
+
+def _log_inputs(
+    client: MlflowClient, run_id: str, records: Sequence[RunRecord], model_id: str | None
+) -> None:
+    """Log the population and the model that is explained as inputs, at the record with them."""
+    from mlflow.entities import DatasetInput, InputTag, LoggedModelInput
+
+    populations = [record.population for record in records if record.population is not None]
+    if not populations:
+        return
+    tags = [InputTag("mlflow.data.context", "population")]
+    datasets = [DatasetInput(_dataset_of(populations[-1]), tags)]
+    models = [] if model_id is None else [LoggedModelInput(model_id)]
+    client.log_inputs(run_id, datasets, models)
+
+
+def _dataset_of(population: Mapping[str, Any]) -> Dataset:
+    """Return the population as MLflow's dataset: columns, counts and fingerprint, without rows."""
+    from mlflow.data.code_dataset_source import CodeDatasetSource
+    from mlflow.data.meta_dataset import MetaDataset
+    from mlflow.entities import Dataset
+    from mlflow.types.schema import ColSpec, Schema, TensorSpec
+
+    columns: list[ColSpec | TensorSpec] = [
+        ColSpec(_COLUMN_TYPES.get(attribute["kind"], "string"), attribute["name"])
+        for attribute in population["attributes"]
+    ]
+    dataset = MetaDataset(  # type: ignore[abstract]
+        CodeDatasetSource({}),
+        name="population",
+        digest=population.get("fingerprint"),  # None for prototypes, which no count may describe
+        schema=Schema(columns),
+    )
+    profile = {f"num_{name}": population[name] for name in ("rows", "people") if name in population}
+    return Dataset(**{**dataset.to_dict(), "profile": json.dumps(profile)})
 
 
 class Value(NamedTuple):
@@ -101,10 +347,11 @@ def write(
     client: MlflowClient,
     run_id: str,
     *,
-    metrics: Iterable[Value] = (),
+    metrics: Sequence[Value] = (),
     params: Mapping[str, str] | None = None,
     tags: Mapping[str, str] | None = None,
     texts: Mapping[str, str] | None = None,
+    model: str | None = None,
 ) -> None:
     """Write to a run: first texts, by path, then all else in one batch."""
     from mlflow.entities import Metric, Param, RunTag
@@ -115,7 +362,7 @@ def write(
     client.log_batch(
         run_id,
         [
-            Metric(name, value, now if created is None else created, step)
+            Metric(name, value, now if created is None else created, step, model, run_id=run_id)
             for name, value, step, created in metrics
         ],
         [Param(name, value) for name, value in (params or {}).items()],
@@ -123,309 +370,7 @@ def write(
     )
 
 
-_LOCK_SECONDS = 30.0
-
-
-EVALUATION = "cfk.evaluation"
-"""Tag of a run that an evaluation logged under the names of a release although nothing was
-released.
-"""
-
-
-class OtherSettingsError(TrackingError):
-    """The run already holds explanations made with other parameters."""
-
-
-class LostSummaryError(TrackingError):
-    """The run's summary is not of the explanations that the run counts, so that it cannot go on."""
-
-
-class RunTarget(NamedTuple):
-    """Which run records are for.
-
-    It waits in journals as JSON: a change of its fields needs another `JOURNAL_VERSION`.
-    """
-
-    run_id: str | None = None
-    tracking_uri: str | None = None  # default: MLflow's own setting
-    # The rest, except the timeout, is for a run that has to be created.
-    experiment: str | None = None  # name or, with ``id:`` before it, id
-    run_name: str | None = None
-    parent: str | None = None
-    tags: Mapping[str, str] | None = None
-    timeout: float = SERVER_TIMEOUT
-    job: str = ""  # tag ``cfk.job``, by which the run of an earlier record is found
-
-
-@dataclass(slots=True, eq=False)
-class RunWriter:
-    target: RunTarget
-    run_id: str | None = None
-    introduced: bool = False  # population and environment are in the run
-    _tally: Tally | None = None
-
-    def __post_init__(self) -> None:
-        self.run_id = self.run_id or self.target.run_id
-
-    def deliver(self, record: RunRecord) -> str:
-        """Log a record; if the run cannot take it, log this and all later records to a child run.
-
-        The same record may be delivered again: it is counted once.
-        """
-        try:
-            return self.write(record)
-        except (OtherSettingsError, LostSummaryError):
-            self.target = self.target._replace(run_id=None, run_name=None, parent=self.run_id)
-            self.run_id = None
-            self._tally = None
-            return self.write(record)
-
-    def write(self, record: RunRecord) -> str:
-        """Log a record, and return the run's id. The run is ended if it was made for the records.
-
-        Two threads must not number explanations in one run at the same time.
-        """
-        lock = _locks.setdefault(self.target.tracking_uri, threading.Lock())
-        if not lock.acquire(timeout=_LOCK_SECONDS):
-            raise StoreDownError(
-                "the tracking server is still busy with earlier records of this run"
-            )
-        try:
-            with tracking_errors("MLflow did not take the records"):
-                client = client_of(self.target.tracking_uri, self.target.timeout)
-                self.run_id = run_id = self.run_id or self._found_or_made(client)
-                self._write(client, run_id, record)
-                if self.target.run_id is None:  # the owner of a given run ends it
-                    client.set_terminated(run_id)
-                return run_id
-        finally:
-            lock.release()
-
-    def _write(self, client: MlflowClient, run_id: str, record: RunRecord) -> None:
-        run = client.get_run(run_id)
-        data = run.data
-        if EVALUATION in data.tags:
-            raise OtherSettingsError(
-                "the run holds an evaluation, of which nothing left; log releases to another one"
-            )
-        refuse_other_params(data.params, record.params)
-        if _has_landed(client, run, record):
-            self._tally = None  # the run counts this record, and the tally may not
-            return
-        if self._tally is None or not self._tally.is_of(data.metrics):
-            self._tally = _tally_of(client, run)
-        before = self._tally
-        after = before.plus([record])
-        _log_files(client, run_id, record, before.asked)
-        _log_values(client, run_id, record, before.asked)
-        summary = Summary(figures=after.figures, earlier=before.figures)
-        _log_summary(client, run_id, summary)
-        _log_metrics(client, run_id, record, after)  # last: it makes the record count
-        self._tally = after
-
-    def _found_or_made(self, client: MlflowClient) -> str:
-        """Return the run that an earlier record of the job is in, or a new one."""
-        earlier = self._run_of_earlier_record(client)
-        if earlier is not None:
-            return earlier
-        tags = dict(self.target.tags or {})
-        if self.target.parent:
-            experiment = _experiment_of(client, self.target.parent)
-            tags["mlflow.parentRunId"] = self.target.parent
-        else:
-            experiment = experiment_id(client, self.target.experiment)
-        if self.target.job:
-            tags[_JOB_TAG] = self.target.job
-        run = client.create_run(experiment, tags=tags, run_name=self.target.run_name)
-        return str(run.info.run_id)
-
-    def _run_of_earlier_record(self, client: MlflowClient) -> str | None:
-        """Return the run that was made for this job, if there is one; make nothing."""
-        if not self.target.job:
-            return None
-        condition = f"tags.`{_JOB_TAG}` = '{self.target.job}'"
-        if self.target.parent:
-            experiment: str | None = _experiment_of(client, self.target.parent)
-            # The parent may be a run of the same job that cannot go on.
-            condition += f" AND tags.`mlflow.parentRunId` = '{self.target.parent}'"
-        else:
-            experiment = existing_experiment(client, self.target.experiment)
-        if experiment is None:
-            return None
-        runs = client.search_runs([experiment], condition, max_results=1)
-        return str(runs[0].info.run_id) if runs else None
-
-
-def _experiment_of(client: MlflowClient, run_id: str) -> str:
-    return str(client.get_run(run_id).info.experiment_id)
-
-
-_locks: dict[str | None, threading.Lock] = {}  # by tracking URI
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
-    # A thread of the parent may have had a lock. No such thread is in the child.
-    os.register_at_fork(after_in_child=_locks.clear)
-
-
-def refuse_other_params(there: Mapping[str, str], ours: Mapping[str, str]) -> None:
-    if other := [name for name, value in ours.items() if there.get(name, value) != value]:
-        raise OtherSettingsError(
-            f"the run holds explanations with another {', '.join(other)}; give each setting its own"
-            " run, for example with mlflow.start_run(nested=True)"
-        )
-
-
-def _tally_of(client: MlflowClient, run: Run) -> Tally:
-    """Return what a run has counted so far, from its metrics and its summary."""
-    metrics = run.data.metrics
-    if ASKED not in metrics:
-        return Tally()
-    asked = metrics[ASKED]
-    figures = _figures_of(client, run, asked, metrics.get(UNTRACKED, 0))
-    batches = client.get_metric_history(run.info.run_id, ASKED)
-    series = {}
-    for name in PER_EXPLANATION:
-        values = client.get_metric_history(run.info.run_id, metric_of(name))
-        # Values from step `asked` on are of an attempt whose records do not count.
-        counted = [value for value in values if value.step < asked]
-        series[name] = _of_batches(counted, batches, f"run {run.info.run_id}, {metric_of(name)}")
-    return Tally(figures, series)
-
-
-def _of_batches(
-    values: Sequence[Metric], batches: Sequence[Metric], where: str
-) -> NDArray[np.float64]:
-    """Return one value per step, in the order of steps.
-
-    A value counts if it has the time of the batch whose records include its step. Others are of an
-    interrupted attempt, in whose place other records came. Of a step whose record is withheld no
-    value counts.
-    """
-    times_of_batches: dict[int, set[int]] = {}  # by the step after the batch's last record
-    for batch in batches:
-        times_of_batches.setdefault(batch.step, set()).add(batch.timestamp)
-    ends = sorted(times_of_batches)
-    # The same records sent again leave the same values, which some stores keep twice.
-    counted: dict[int, set[float]] = {}
-    for value in values:
-        end = ends[bisect_right(ends, value.step)]
-        if value.timestamp in times_of_batches[end]:
-            counted.setdefault(value.step, set()).add(value.value)
-    for step, found in counted.items():
-        if len(found) > 1:
-            raise LostSummaryError(
-                f"{where}: step {step} has {len(found)} values of the same time, and nothing says"
-                " which of them counts; log to another run"
-            )
-    return np.asarray([min(counted[step]) for step in sorted(counted)], dtype=float)
-
-
-def _figures_of(client: MlflowClient, run: Run, asked: float, untracked: float) -> Figures:
-    """Return the figures in a run's summary that are of the explanations that the run counts."""
-    name = f"{SUMMARY}.json"
-    with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
-        artifacts = Artifacts.of(run, client.tracking_uri, Path(copies))
-        where = artifacts.where(f"cfk/{name}")
-        if name not in artifacts.names("cfk"):
-            raise LostSummaryError(f"{where}: it is not there; log to another run")
-        content = artifacts.content(f"cfk/{name}")
-    try:
-        summary = Summary.from_document(parsed_document(content, where), where)
-    except TrackingError:
-        raise LostSummaryError(f"{where}: it is damaged; log to another run") from None
-    figures = summary.at(asked, untracked)
-    if figures is None:
-        raise LostSummaryError(
-            f"{where}: it does not describe the {asked:g} explanations that the run counts; log to"
-            " another run"
-        )
-    return figures
-
-
-def _has_landed(client: MlflowClient, run: Run, record: RunRecord) -> bool:
-    """Return True if the run counts the record, which an earlier attempt then has logged.
-
-    The tag of the record has the step after it. At this step the run has a summary with the time
-    of the record, unless the attempt failed before it.
-    """
-    step = run.data.tags.get(f"{_RECORD_TAG}{record.id}")
-    if step is None:
-        return False
-    history = client.get_metric_history(run.info.run_id, ASKED)
-    return any((value.timestamp, str(value.step)) == (record.created, step) for value in history)
-
-
-def _log_files(client: MlflowClient, run_id: str, record: RunRecord, first_step: int) -> None:
-    """Log the rows, under names that are the same at every attempt, and the files that a run has
-    once.
-    """
-    tables = {
-        "explanations": rows_of_explanations([record], first_step),
-        "recount": rows_of_recount([record], first_step),
-    }
-    part = f"part-{record.created:013d}-{record.id}{SUFFIX}"
-    with tempfile.TemporaryDirectory(prefix="cfk-") as copies:
-        for folder, rows in tables.items():
-            if rows:
-                path = Path(copies, folder, part)
-                path.parent.mkdir()
-                path.write_bytes(written(rows))
-        for name, content in _lasting_files(client, run_id, record, first_step).items():
-            text = json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True)
-            Path(copies, name).write_text(text, encoding="utf-8")
-        client.log_artifacts(run_id, copies, "cfk")
-
-
-def _lasting_files(
-    client: MlflowClient, run_id: str, record: RunRecord, first_step: int
-) -> dict[str, Any]:
-    """Return the files that a run has once: all of them at its first step, later only those that it
-    still lacks.
-    """
-    names = ("population", "environment")
-    contents = {f"{name}.json": getattr(record, name) for name in names}
-    files = {name: content for name, content in contents.items() if content is not None}
-    if not first_step:
-        return {"policy.json": record.policy, **files}
-    there = (
-        {Path(each.path).name for each in client.list_artifacts(run_id, "cfk")} if files else set()
-    )
-    return {name: content for name, content in files.items() if name not in there}
-
-
-def _log_values(client: MlflowClient, run_id: str, record: RunRecord, first_step: int) -> None:
-    # All values have the time of the record's summary, which tells whose values count.
-    values = [
-        Value(metric_of(name), float(row[name]), step, record.created)
-        for step, row in enumerate(record.rows, start=first_step)
-        for name in PER_EXPLANATION
-        if row.get(name) is not None
-    ]
-    end = first_step + len(record.rows)
-    write(client, run_id, metrics=values, tags={f"{_RECORD_TAG}{record.id}": str(end)})
-
-
-def _log_summary(client: MlflowClient, run_id: str, summary: Summary) -> None:
-    write(client, run_id, texts={f"cfk/{SUMMARY}.json": summary.to_json()})
-
-
-def _log_metrics(client: MlflowClient, run_id: str, record: RunRecord, tally: Tally) -> None:
-    values = [
-        Value(name, value, tally.asked, record.created)
-        for name, value in tally.metrics.items()
-        if name != UNTRACKED
-    ]
-    # MLflow shows the value of the highest step, and among equal ones the latest. Records without
-    # an explanation leave the other steps as they are, and times are not in order.
-    untracked = int(tally.known("untracked"))
-    values.append(Value(UNTRACKED, untracked, tally.asked + untracked, record.created))
-    write(
-        client,
-        run_id,
-        metrics=values,
-        params=record.params,
-        tags={**record.tags, "cfk.verdict": tally.verdict},
-    )
+# --- reports ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ import pytest
 from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.tracking.record import RunRecord, rough_time
-from parts import table_of
 
 PRIVATE = ["pay", "rent", "job"]
 HOUR = 3_600_000
@@ -157,12 +156,10 @@ def test_no_file_of_a_run_has_a_value_of_a_query(tmp_path: Path) -> None:
     assert ".1234" in explanations.to_json()
     run_id = explanations.log()
     folder = Path(mlflow.artifacts.download_artifacts(run_id=run_id, dst_path=str(tmp_path)))
-    tables = [table_of(path).to_csv() for path in folder.rglob("*.jsonl.gz")]
     texts = [path.read_text() for path in folder.rglob("*.json")]
     run = str(mlflow.get_run(run_id).data)
-    assert tables
-    assert texts
-    for text in (*tables, *texts, run):
+    assert any('"feature.pay"' in text for text in texts)
+    for text in (*texts, run):
         assert ".1234" not in text
         assert ".4321" not in text
 
