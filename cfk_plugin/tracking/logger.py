@@ -227,6 +227,7 @@ class RunLogger:
                 tracking_uri=uri,
                 timeout=self.timeout,
                 model=self.model or _active_model(),
+                links_figures=not self.in_server,
                 experiment=experiment,
                 run_name=self.run_name,
                 parent=parent,

@@ -48,7 +48,7 @@ EXPLANATION_COLUMNS: Mapping[str, Kind | None] = {
     "region": None,
     "released": None,
 }
-"""Columns of what may leave, in order; None for a column that reports do not read."""
+"""Columns of what may leave; None for a column that reports do not read."""
 PROTOTYPE_COLUMNS: Mapping[str, Kind | None] = {
     "epsilon": "numbers",
     "delta": "numbers",
@@ -144,9 +144,11 @@ class RunRecord:
         with the value of each feature as text. ``region``, ``released``, ``prototype`` and
         ``certificate`` are JSON.
         """
-        columns = [*EXPLANATION_COLUMNS, *(PROTOTYPE_COLUMNS if self.of_prototypes else ())]
+        columns = ["step", "status", "reason", *PER_EXPLANATION]  # readers look for these first
         columns += [f"feature.{name}" for name in self.columns]
+        columns += [*EXPLANATION_COLUMNS, *(PROTOTYPE_COLUMNS if self.of_prototypes else ())]
         columns += [*RECOUNT_COLUMNS, *(_NCP_PREFIX + name for name in self.quasi_identifiers)]
+        columns = list(dict.fromkeys(columns))
         data = []
         for step, row in enumerate(self.rows, start=self.first_step):
             numbered = {**row, "step": step, "timestamp": self.created}

@@ -28,12 +28,15 @@ JOB = "cfk.job"
 """Tag of a run with explanations: the job, in one process and with one setting, that logs to it."""
 EVALUATION = "cfk.evaluation"
 """Tag of a run with figures under the names of a release although nothing was released."""
-EXPLANATIONS = "cfk/explanations"
+_TABLE = "explanations"
+EXPLANATIONS = f"cfk/{_TABLE}"
 """Folder of a run with its table, a file for each record."""
 SUMMARY = "summary.json"
 SERVER_TIMEOUT = 2.0  # seconds that a server may take to answer
 
 _RECORDS = "cfk.records"  # tag: how many records the summary counts
+_TABLES = "mlflow.loggedArtifacts"  # MLflow's tag
+_MOST_SHOWN = 20
 _ID = "id:"
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _COLUMN_TYPES = {"numeric": "double", "date": "datetime"}  # by kind of attribute
@@ -178,6 +181,7 @@ class RunTarget(NamedTuple):
     tracking_uri: str | None = None  # default: MLflow's own setting
     timeout: float = SERVER_TIMEOUT
     model: str | None = None  # URI of the logged model that is explained
+    links_figures: bool = True  # to the model; a server would add values without end
     # The rest is for a run that is created.
     experiment: str | None = None  # name or, with ``id:`` before it, id
     run_name: str | None = None
@@ -207,13 +211,21 @@ class RunWriter:
             is_latest = int(run.data.tags.get(_RECORDS, 0)) <= last.number + 1
             _log_files(client, run_id, self.target.job, records, is_latest=is_latest)
             _log_inputs(client, run_id, records, self._model_id)
-            values = [value for record in records for value in _values(record)]
+            values = [value for record in records for value in _steps(record)]
             tags = last.tags
+            linked = None
             if is_latest:
-                tags = {**tags, _RECORDS: str(last.number + 1), "cfk.verdict": last.verdict}
-            write(
-                client, run_id, metrics=values, params=last.params, tags=tags, model=self._model_id
-            )
+                tags = {
+                    **tags,
+                    _RECORDS: str(last.number + 1),
+                    _TABLES: _tables(run, self.target.job, last),
+                    "cfk.verdict": last.verdict,
+                }
+                if self.target.links_figures:
+                    linked = self._model_id
+            for record in records:
+                values += _figures(record, linked if record is last else None)
+            write(client, run_id, metrics=values, params=last.params, tags=tags)
             if run_id != self.target.run_id and run.info.status == "RUNNING":
                 client.set_terminated(run_id)  # whoever made the target ends it
             return run_id
@@ -255,10 +267,8 @@ def _log_files(
     """Log the tables and, with the record that has them, the documents of a run."""
     documents: dict[str, Any] = {}
     for record in records:
-        # The job is in the name because two processes may claim one run at the same moment.
-        name = f"explanations/part-{job[:8]}-{record.number:06d}.json"
         if record.rows:
-            documents[name] = record.table()
+            documents[_file_of(job, record.number)] = record.table()
         if record.environment is not None or record.number == 0:
             documents["policy.json"] = record.policy
         for name in ("population", "environment"):
@@ -268,23 +278,48 @@ def _log_files(
     if is_latest:
         documents[SUMMARY] = {"schema_version": SCHEMA_VERSION, "figures": records[-1].figures}
     with tempfile.TemporaryDirectory(prefix="cfk-") as folder:
-        Path(folder, "explanations").mkdir()
+        Path(folder, _TABLE).mkdir()
         for name, content in documents.items():
             text = json.dumps(content, ensure_ascii=False, allow_nan=False)
             Path(folder, name).write_text(text, encoding="utf-8")
         client.log_artifacts(run_id, folder, "cfk")
 
 
-def _values(record: RunRecord) -> Iterator[Value]:
-    """Yield the metrics of a record: one value per explanation, and the figures of the run."""
+def _file_of(job: str, number: int) -> str:
+    """Return the name of the file with the rows of a record.
+
+    The job is in it because two processes may claim one run at the same moment.
+    """
+    return f"{_TABLE}/part-{job[:8]}-{number:06d}.json"
+
+
+def _tables(run: Run, job: str, last: RunRecord) -> str:
+    """Return the tag by which MLflow shows files as tables; it has room for a few of them."""
+    tables = json.loads(run.data.tags.get(_TABLES, "[]"))
+    for number in range(min(last.number + 1, _MOST_SHOWN)):
+        table = {"path": f"cfk/{_file_of(job, number)}", "type": "table"}
+        if table not in tables:
+            tables.append(table)
+    return json.dumps(tables)
+
+
+def _steps(record: RunRecord) -> Iterator[Value]:
+    """Yield the metrics of each explanation of a record."""
     for step, row in enumerate(record.rows, start=record.first_step):
         for name in PER_EXPLANATION:
             if row.get(name) is not None:
                 yield Value(metric_of(name), float(row[name]), step, record.created)
+
+
+def _figures(record: RunRecord, model_id: str | None) -> Iterator[Value]:
+    """Yield the figures of the run up to a record, linked to a logged model if it is given.
+
+    The page of a logged model lists every value that is linked to it.
+    """
     for name in PLOTTED:
         value = record.figures.get(name)
         if value is not None:
-            yield Value(metric_of(name), float(value), record.number, record.created)
+            yield Value(metric_of(name), float(value), record.number, record.created, model_id)
 
 
 def _model_id(client: MlflowClient, uri: str | None) -> str | None:
@@ -341,6 +376,7 @@ class Value(NamedTuple):
     value: float
     step: int = 0
     created: int | None = None  # milliseconds since 1970; default: now
+    model_id: str | None = None  # of a logged model
 
 
 def write(
@@ -351,7 +387,6 @@ def write(
     params: Mapping[str, str] | None = None,
     tags: Mapping[str, str] | None = None,
     texts: Mapping[str, str] | None = None,
-    model: str | None = None,
 ) -> None:
     """Write to a run: first texts, by path, then all else in one batch."""
     from mlflow.entities import Metric, Param, RunTag
@@ -362,8 +397,8 @@ def write(
     client.log_batch(
         run_id,
         [
-            Metric(name, value, now if created is None else created, step, model, run_id=run_id)
-            for name, value, step, created in metrics
+            Metric(name, value, now if created is None else created, step, model_id, run_id=run_id)
+            for name, value, step, created, model_id in metrics
         ],
         [Param(name, value) for name, value in (params or {}).items()],
         [RunTag(name, value) for name, value in (tags or {}).items()],

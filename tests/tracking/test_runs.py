@@ -134,6 +134,17 @@ def test_table_has_a_row_per_explanation(mlflow_store: str) -> None:
     assert rows["group"].tolist() == ["f", "m", "missing"]
 
 
+def test_mlflow_shows_the_table(mlflow_store: str) -> None:
+    """As it shows a table of the user's own in the same run."""
+    with mlflow.start_run() as run:
+        mlflow.log_table({"score": [1]}, "own.json")
+        explanations().log()
+    tables = json.loads(run_of(run.info.run_id).data.tags["mlflow.loggedArtifacts"])
+    assert tables[0]["path"] == "own.json"
+    table = mlflow.load_table(tables[1]["path"], [run.info.run_id])
+    assert table["status"].tolist() == ["released", "withheld", "released"]
+
+
 def test_files_satisfy_their_schema(mlflow_store: str, patients_logged: str) -> None:
     content = content_of(patients_logged)
     assert set(content) == {
@@ -174,7 +185,7 @@ def test_population_is_a_dataset_without_rows(mlflow_store: str, patients_logged
 
 
 def test_metrics_are_linked_to_the_logged_model(mlflow_store: str) -> None:
-    """The model is named, or it is MLflow's active one."""
+    """The model is named, or it is MLflow's active one, to which MLflow itself links all values."""
     client = mlflow.MlflowClient()
     model = client.create_logged_model("0", name="credit")
     uri = f"models:/{model.model_id}"
@@ -182,7 +193,10 @@ def test_metrics_are_linked_to_the_logged_model(mlflow_store: str) -> None:
     with mlflow.set_active_model(model_id=model.model_id):
         run_ids.append(measured().log())
     linked = client.get_logged_model(model.model_id).metrics
-    assert {"cfk.k", "cfk.k_min"} <= {metric.key for metric in linked}
+    for run_id, n_steps in zip(run_ids, (0, 2), strict=True):
+        names = sorted(metric.key for metric in linked if metric.run_id == run_id)
+        figures = {f"cfk.{name}" for name in PLOTTED} & set(run_of(run_id).data.metrics)
+        assert names == sorted([*figures, *n_steps * ["cfk.k", "cfk.ncp", "cfk.pureness"]])
     for run_id in run_ids:
         assert [given.model_id for given in run_of(run_id).inputs.model_inputs] == [model.model_id]
     assert content_of(run_ids[0])["environment.json"]["model"] == uri
