@@ -43,9 +43,9 @@ class CounterfactualEvaluator(ModelEvaluator):
     ``cfk/released.csv`` is a table of the answers. Nothing has left, so reports skip the run, which
     carries the tag ``cfk.evaluation``.
 
-    A model of `log_protected_model` protects already: it is measured by the records that it
-    answers, and takes no configuration. Figures that records do not have (``k_effective_min``,
-    ``native_rate``) are left out.
+    A model of `log_protected_model` protects already: it is measured by what it answers, and takes
+    no configuration. Figures that answers do not have (``k_effective_min``, ``native_rate``) are
+    left out.
     """
 
     @classmethod
@@ -137,19 +137,24 @@ def _check(config: dict[str, Any], *, is_protected: bool) -> None:
 
 
 def _table_of(answers: Any) -> pd.DataFrame:
-    """Return the records that a protected model answered, without sentences, which are about the
-    queries.
+    """Return status and figures of each answer of a protected model.
+
+    Answers are the content of `Explanations.to_json`, or records.
     """
+    if isinstance(answers, Mapping):
+        entries = answers.get("explanations", [])
+        answers = [{**entry, **(entry.get("certificate") or {})} for entry in entries]
     table = pd.DataFrame(answers)
-    if not {"status", "reason", *PER_EXPLANATION} <= set(table):
+    if "status" not in table:
         raise InputError(
-            "the protected model did not answer with records; was it logged by log_protected_model?"
+            "the protected model did not answer with explanations; was it logged by"
+            " log_protected_model?"
         )
-    return table.drop(columns="sentence", errors="ignore")
+    return table.reindex(columns=["query", "status", "reason", *PER_EXPLANATION])
 
 
 def _summary_of(table: pd.DataFrame, k: str | None) -> dict[str, Any]:
-    """Return the figures of records, as far as records have them."""
+    """Return the figures of answers, as far as answers have them."""
     released = table[(table["status"] == "released").to_numpy()]
     reasons = Counter(table["reason"].dropna())
     n_withheld = len(table) - len(released)
@@ -164,7 +169,7 @@ def _summary_of(table: pd.DataFrame, k: str | None) -> dict[str, Any]:
         return summary
     if released["k"].isna().any():
         raise InputError(
-            "the protected model has a k and released a record without; its bundle is not whole"
+            "the protected model has a k and released an answer without; log the model again"
         )
     columns = {name: released[name].to_numpy(dtype=float) for name in PER_EXPLANATION}
     n_below_k = int((columns["k"] < int(k)).sum())

@@ -146,7 +146,8 @@ class RunLogger:
             return not self.strict
         with job.lock:
             try:
-                self._keep(record, job)
+                with quiet("making its record raised {}", TrackingError, let=CFKError):
+                    self._keep(record, job)
             except CFKError as error:
                 if not self.strict:
                     job.tally = job.tally.without_record(len(record.released))

@@ -37,6 +37,7 @@ SERVER_TIMEOUT = 2.0  # seconds that a server may take to answer
 _RECORDS = "cfk.records"  # tag: how many records the summary counts
 _TABLES = "mlflow.loggedArtifacts"  # MLflow's tag
 _MOST_SHOWN = 20
+_LONGEST_TAG = 8_000  # characters that MLflow stores
 _ID = "id:"
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _COLUMN_TYPES = {"numeric": "double", "date": "datetime"}  # by kind of attribute
@@ -295,12 +296,14 @@ def _file_of(job: str, number: int) -> str:
 
 def _tables(run: Run, job: str, last: RunRecord) -> str:
     """Return the tag by which MLflow shows files as tables; it has room for a few of them."""
-    tables = json.loads(run.data.tags.get(_TABLES, "[]"))
+    text = run.data.tags.get(_TABLES, "[]")
+    tables = json.loads(text)
     for number in range(min(last.number + 1, _MOST_SHOWN)):
         table = {"path": f"cfk/{_file_of(job, number)}", "type": "table"}
         if table not in tables:
             tables.append(table)
-    return json.dumps(tables)
+    longer = json.dumps(tables)
+    return longer if len(longer) <= _LONGEST_TAG else text
 
 
 def _steps(record: RunRecord) -> Iterator[Value]:

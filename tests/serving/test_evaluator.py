@@ -4,6 +4,7 @@ raw in the run.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from cfk_plugin.serving.evaluator import CounterfactualEvaluator
 from cfk_plugin.tracking.tally import metric_of
 from model_server import NearestInAge, accepts, logged, patients, population
 from prototyped import policy, prototype
+from tracked import explanations
 
 QUERIES = pd.DataFrame(
     {
@@ -236,14 +238,35 @@ def test_a_model_that_answers_with_prototypes_is_counted(store: str) -> None:
 
 
 class Broken(mlflow.pyfunc.PythonModel):
-    """A server that answers with something else."""
+    """A server whose answer has no k."""
 
     def predict(self, context, model_input, params=None):
-        return [{"status": "released", "reason": None, "k": None, "ncp": 0.1, "pureness": 1.0}]
+        return {"explanations": [{"query": 0, "status": "released"}]}
+
+
+class Document(mlflow.pyfunc.PythonModel):
+    """A server that answers with the content of `Explanations.to_json`."""
+
+    def predict(self, context, model_input, params=None):
+        return json.loads(explanations().to_json())
+
+
+def test_answers_may_be_a_document(store: str) -> None:
+    """One of the three is withheld."""
+    with mlflow.start_run():
+        info = mlflow.pyfunc.log_model(
+            name="document",
+            python_model=Document(),
+            pip_requirements=["mlflow"],
+            metadata={"cfk.policy_sha256": "0" * 64, "cfk.k": "5"},
+        )
+        metrics = evaluate_protected(info.model_uri).metrics
+    assert (metrics["cfk.released"], metrics["cfk.withheld.infeasible"]) == (2, 1)
+    assert (metrics["cfk.k_min"], metrics["cfk.released_native"]) == (5, 0)
 
 
 @pytest.mark.parametrize(
-    ("metadata", "message"), [({"cfk.k": "5"}, "released a record without"), ({}, "")]
+    ("metadata", "message"), [({"cfk.k": "5"}, "released an answer without"), ({}, "")]
 )
 def test_record_without_k_is_an_error(metadata: dict[str, str], message: str, store: str) -> None:
     """Prototypes have none."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -296,6 +297,18 @@ def test_a_loss_is_one_warning_and_is_counted(mlflow_store: str, down: pytest.Mo
     assert run.data.metrics["cfk.asked"] == 6
     assert run.data.metrics["cfk.untracked"] == 4
     assert run.data.tags["cfk.verdict"] == "review"
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_record_that_cannot_be_made_is_a_loss(is_strict: bool, journal: Path) -> None:
+    """A row of the result lacks k."""
+    record = explanations().to_record()
+    del record.rows[0]["k"]
+    result: Any = SimpleNamespace(to_record=lambda: record)
+    logger = RunLogger(journal=journal, strict=is_strict)
+    with pytest.warns(UntrackedWarning, match="KeyError"):
+        assert logger.submit(result) is not is_strict
+    assert not journal.exists()
 
 
 def test_strict_is_not_lost_to_a_logger() -> None:
