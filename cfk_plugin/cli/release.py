@@ -79,6 +79,7 @@ def schema(
         "immutable": personal,
         "monotone": {},
         "never_advise": {},
+        "rules": [],
         "columns": {},
     }
     text = json.dumps(empty, indent=2)

@@ -71,9 +71,8 @@ class CallRules(HostOnly):
     def restricts(self, codes: Codes) -> bool:
         """Return whether the schema or the call restricts any change."""
         has_never_advised = any(column.attribute.never_advised for column in codes.columns)
-        return bool(
-            self.decided(codes) or self.fixed or has_never_advised or self.max_changes is not None
-        )
+        is_restricted = has_never_advised or self.max_changes is not None or len(codes.rules) > 0
+        return bool(self.decided(codes) or self.fixed or is_restricted)
 
     def limits(self, codes: Codes, queries: Floats) -> Limits:
         """Return the values that answers to some queries, shape (n, n_features), may have."""

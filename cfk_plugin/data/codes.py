@@ -34,6 +34,7 @@ from cfk_plugin.data.region import (
     to_number,
     to_text,
 )
+from cfk_plugin.data.relations import Relation
 from cfk_plugin.data.schema import ONE_VALUE, Schema, SchemaAttribute
 from cfk_plugin.data.values import (
     LARGEST,
@@ -199,7 +200,7 @@ class Column(HostOnly):
             return self._encode_numbers(series)
         positions, distinct = factorized(series)
         codes = [self._code_of(value) for value in distinct]
-        return np.array([*codes, self._code_of_missing])[positions]
+        return np.array([*codes, self.code_of_missing])[positions]
 
     def _code_of(self, value: Any) -> float:
         """Return the code of a category in any spelling; NaN if it has none."""
@@ -256,7 +257,7 @@ class Column(HostOnly):
             codes = [self._code_of(value) for value in part if value is not None]
             has_missing = None in part and self.has_missing
         inside = np.unique([code for code in codes if not np.isnan(code)])
-        return np.append(inside, self._code_of_missing) if has_missing else inside
+        return np.append(inside, self.code_of_missing) if has_missing else inside
 
     def _numbers_inside(self, part: Part) -> Floats:
         if not isinstance(part, Interval):
@@ -298,7 +299,8 @@ class Column(HostOnly):
         }
 
     @property
-    def _code_of_missing(self) -> float:
+    def code_of_missing(self) -> float:
+        """The code of a missing value; NaN if the column cannot have one."""
         if self.is_line:
             return MISSING
         return float(len(self.values) - 1) if self.has_missing else np.nan
@@ -446,14 +448,16 @@ def _categories(series: pd.Series, attribute: SchemaAttribute) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Codes(HostOnly):
-    """The columns of the training table, in the order of ``schema.features``."""
+    """The columns of the training table, in the order of ``schema.features``, and its rules."""
 
     columns: tuple[Column, ...]
+    rules: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, columns: Mapping[str, pd.Series] | pd.DataFrame, schema: Schema) -> Codes:
         """Read the features of a training table."""
-        return cls(tuple(Column.read(columns[name], schema[name]) for name in schema.features))
+        features = tuple(Column.read(columns[name], schema[name]) for name in schema.features)
+        return cls(features, schema.rules)
 
     @cached_property
     def names(self) -> list[str]:
@@ -486,6 +490,24 @@ class Codes(HostOnly):
     def spans(self) -> Floats:
         """The span of each column, shape (n_features,)."""
         return np.array([column.span for column in self.columns])
+
+    @cached_property
+    def relations(self) -> list[Relation]:
+        """The rules that relate features to each other."""
+        return [Relation.read(text, self) for text in self.rules]
+
+    def obey_rules(self, rows: Floats) -> Mask:
+        """Return which rows, shape (n_rows, n_features), obey all rules; shape (n_rows,)."""
+        return _obey(self.relations, rows)
+
+    def obey_private_rules(self, private: Floats) -> Mask:
+        """Return which private values, (n_rows, n_private), obey all rules about these; (n_rows,).
+
+        Rules that also name a quasi-identifier are left out.
+        """
+        positions = self.private.tolist()
+        relations = [some for some in self.relations if {*some.code_of_missing} <= {*positions}]
+        return _obey(relations, self.rows_of(np.zeros((len(private), len(self.quasi))), private))
 
     def encode(self, frame: pd.DataFrame) -> Floats:
         """Return a table as a matrix, shape (n_rows, n_features); NaN if a value has no code."""
@@ -550,6 +572,14 @@ class Codes(HostOnly):
         rows[:, self.quasi] = quasi
         rows[:, self.private] = private
         return rows
+
+
+def _obey(relations: Sequence[Relation], rows: Floats) -> Mask:
+    """Return which rows, shape (n_rows, n_features), obey some rules; shape (n_rows,)."""
+    are_obeyed = np.ones(len(rows), dtype=bool)
+    for relation in relations:
+        are_obeyed &= relation.is_obeyed(rows)
+    return are_obeyed
 
 
 def gaps(a: Floats, b: Floats, spans: Floats, is_line: Mask) -> Floats:

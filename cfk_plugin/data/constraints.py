@@ -188,7 +188,7 @@ class Limits(HostOnly):
         )
 
     def permits(self, rows: Floats, query: Ints) -> Mask:
-        """Return which rows have only values that their query may have, shape (n_rows,).
+        """Return which rows have values that their query may have, and obey all rules; (n_rows,).
 
         How many values change is not judged; see `few_changes`.
 
@@ -197,7 +197,7 @@ class Limits(HostOnly):
         rows : shape (n_rows, n_features)
         query : shape (n_rows,); the query of each row
         """
-        is_permitted = np.ones(len(rows), dtype=bool)
+        is_permitted = self.codes.obey_rules(rows)
         for j in range(len(self.rules)):
             is_permitted &= self.permits_values(rows[:, j], j, query)
         return is_permitted

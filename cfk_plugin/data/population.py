@@ -277,7 +277,7 @@ class Population(HostOnly):
                 f"subject key {schema.subject!r} has missing values; every row needs its person"
             )
         population = cls(table, schema, subjects, key, handles, whole)
-        _ = population.coded_rows  # raises for values that cannot be counted
+        _check_rules(population.row_codes, population.coded_rows)
         return population
 
     @classmethod
@@ -521,6 +521,22 @@ class _UncountedPopulation(Population):
         if name.startswith("__"):
             raise AttributeError(name)
         raise PopulationError(self._refusal_to_count)
+
+
+def _check_rules(codes: Codes, rows: Floats) -> None:
+    """Raise a `PopulationError` if training rows, shape (n_rows, n_features), break a rule."""
+    for relation in codes.relations:
+        if relation.unknown:
+            raise PopulationError(
+                f"rule {relation.text!r} compares {', '.join(relation.unknown)} with a value that"
+                " the training table does not have there; correct the value"
+            )
+        n_broken = int((~relation.is_obeyed(rows)).sum())
+        if n_broken:
+            raise PopulationError(
+                f"{share(n_broken / len(rows))} of the training rows break the rule"
+                f" {relation.text!r}; correct the rule, or these rows"
+            )
 
 
 def _locked(array: NDArray[Number]) -> NDArray[Number]:

@@ -22,6 +22,7 @@ from cfk_plugin.data.display import card, table
 from cfk_plugin.data.misreadings import warn_of_misreadings
 from cfk_plugin.data.personal import personal_columns
 from cfk_plugin.data.region import is_missing, natural, spellings, to_number, to_text
+from cfk_plugin.data.relations import checked
 from cfk_plugin.data.values import (
     as_pandas,
     is_numeric,
@@ -771,10 +772,13 @@ class Schema:
         In the order of the table's columns.
     wording : Wording
         How answers are said to a person.
+    rules : tuple of str
+        Relations between features that every answer obeys.
     """
 
     attributes: tuple[SchemaAttribute, ...]
     wording: Wording = field(default_factory=Wording)
+    rules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [a.name for a in self.attributes]
@@ -811,6 +815,7 @@ class Schema:
         monotone: Mapping[str, Literal["increase", "decrease"]] | None = None,
         never_advise: Mapping[str, Iterable[Any]] | None = None,
         cost: Mapping[str, float] | None = None,
+        rules: Iterable[str] = (),
         titles: Mapping[str, str] | None = None,
         units: Mapping[str, str] | None = None,
         outcomes: Mapping[Any, str] | None = None,
@@ -856,6 +861,10 @@ class Schema:
         cost : mapping of feature to a number
             How many times as much a change of the feature counts, next to one of cost 1:
             ``{"profession": 5}``. Answers avoid it if there is another way.
+        rules : sequence of str
+            Relations between features that every answer obeys, such as ``"years_employed <= age -
+            15"`` or ``"if owns_home then rent == 0"``. A rule is not judged of a row that lacks one
+            of its numbers. All training rows have to obey it.
         titles : mapping of column to the words for it in a sentence
             As they stand in a list of things: ``{"term": "a loan term"}``.
         units : mapping of column to a unit
@@ -878,7 +887,8 @@ class Schema:
         ------
         SchemaError
             If a column is unknown, duplicated, given two roles, or of a type that cannot be used
-            or has no direction; if a value that is never advised is unknown.
+            or has no direction; if a value that is never advised is unknown; if a rule cannot be
+            read.
 
         Examples
         --------
@@ -939,6 +949,7 @@ class Schema:
             for name, role in roles.items()
         ]
         schema = cls(tuple(attributes), wording)
+        schema = replace(schema, rules=checked(rules, schema.features))
         if nullable is None:
             # Where `nullable` is given, all is declared, and no value of the rows has a say.
             nominal_features = [schema[n] for n in schema.features if schema[n].kind == "nominal"]

@@ -17,6 +17,7 @@ import pandas as pd
 import scipy.special
 from numpy.typing import NDArray
 
+from cfk_plugin.data.codes import Codes
 from cfk_plugin.data.model import LabelModel
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.region import to_text
@@ -149,7 +150,7 @@ class ServedRows:
 
 
 def rows_to_advise(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64]:
-    """Return the positions of the rows without values that are never advised.
+    """Return the positions of the rows that obey all rules, without values never advised.
 
     Only these are served, so an answer has such a value only if it was moved there: to the query's
     own.
@@ -159,7 +160,7 @@ def rows_to_advise(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64]:
     SchemaError
         If there is no such row.
     """
-    is_excluded = np.zeros(len(frame), dtype=bool)
+    is_excluded = ~obey_rules(frame, schema)
     for name, never_advised in schema.never_advised.items():
         column = frame[name]
         is_excluded |= column.map(to_text).isin(never_advised).to_numpy(dtype=bool)
@@ -167,9 +168,18 @@ def rows_to_advise(frame: pd.DataFrame, schema: Schema) -> NDArray[np.int64]:
             is_excluded |= column.isna().to_numpy(dtype=bool)
     if len(frame) > 0 and is_excluded.all():
         raise SchemaError(
-            "every drawn row has a value of never_advise; name fewer values, or draw more rows"
+            "every drawn row breaks a rule or has a value of never_advise; declare fewer of these,"
+            " or draw more rows"
         )
     return np.flatnonzero(~is_excluded)
+
+
+def obey_rules(frame: pd.DataFrame, schema: Schema) -> NDArray[np.bool_]:
+    """Return which rows of a table obey the schema's rules, shape (n_rows,)."""
+    if not schema.rules or frame.empty:
+        return np.ones(len(frame), dtype=bool)
+    codes = Codes.read(frame, schema)
+    return codes.obey_rules(codes.encode(frame))
 
 
 def balanced_weight(

@@ -33,6 +33,7 @@ from cfk_plugin.dp.answer_rows import (
     check_unfitted,
     fit_surrogate,
     medoids,
+    obey_rules,
     rows_to_advise,
 )
 from cfk_plugin.dp.budget import BudgetAccountant
@@ -386,9 +387,10 @@ class DPPrototypes(BaseEstimator):
             return served.table(at), answered
 
         def met(some: pd.DataFrame, of: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return self.goal_.is_met(
+            is_met = self.goal_.is_met(
                 self.model_(some).astype(object), None if labels is None else labels[of]
             )
+            return is_met & obey_rules(some, self.schema_)
 
         weight, own = np.full(len(at), self.plausibility_), self._mover.points(asked)
         return self._mover.move(at, served.labels[at], own, weight, met), answered

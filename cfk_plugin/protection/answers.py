@@ -150,7 +150,8 @@ def least_values(
 
     def keeps(rows: Floats, _: Ints) -> Mask:
         more = rows if along is None else np.concatenate([rows, along])
-        return catalogue.model.has_outcome(more)[: len(rows)]
+        has_outcome = catalogue.model.has_outcome(more)[: len(rows)]
+        return has_outcome & limits.codes.obey_rules(rows)
 
     least = least_together(points, query, limits, keeps)
     return np.where(least == points, np.nan, least)
@@ -248,7 +249,7 @@ class _Search(HostOnly):
         self.catalogue.model.leads(np.concatenate(rows))
 
     def _sure(self, rows: Floats, _: Ints) -> Mask:
-        return self.catalogue.model.sure(rows)
+        return self.catalogue.model.sure(rows) & self.catalogue.codes.obey_rules(rows)
 
     # Points
 

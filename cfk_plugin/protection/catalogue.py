@@ -215,6 +215,7 @@ class Catalogue(HostOnly):
             newcomers, new, shared, centres = _of_all_rows(
                 recount, newcomers, stayed, new, shared, centres, previous
             )
+        centres = centres[codes.obey_private_rules(centres)]
         groups = _groups(newcomers, stayed, new)
         quasi_of_members = [rows[np.ix_(members, codes.quasi)] for members in groups.members]
         max_ncp = 1.0 if settings.max_ncp is None else settings.max_ncp

@@ -74,7 +74,8 @@ class CatalogueFile(HostOnly):
     @cached_property
     def schema(self) -> Schema:
         attributes = tuple(_attribute(settings) for settings in self.facts["schema"])
-        return Schema(attributes, Wording.from_plain(self.facts["wording"]))
+        wording = Wording.from_plain(self.facts["wording"])
+        return Schema(attributes, wording, tuple(self.facts["rules"]))
 
     def arrays_of(self, part: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of the catalogue of one outcome."""
@@ -94,7 +95,8 @@ class CatalogueFile(HostOnly):
             tuple(
                 _column(schema[name], facts, self.arrays.get(f"column.{j}"), self.key)
                 for j, (name, facts) in enumerate(columns)
-            )
+            ),
+            schema.rules,
         )
 
     @classmethod
@@ -249,6 +251,7 @@ def plain_schema(schema: Schema) -> dict[str, Any]:
     return {
         "schema": [asdict(attribute) for attribute in schema.attributes],
         "wording": schema.wording.to_plain(),
+        "rules": schema.rules,
     }
 
 

@@ -1,0 +1,340 @@
+"""Relations between features: rules that every answer obeys.
+
+A rule compares sums of numbers, or features with values, and may have a condition::
+
+    years_employed <= age - 15
+    if owns_home then rent == 0
+    education in ["master", "doctorate"] or income <= 90000
+
+Names of features that are not words stand in backticks. Numbers may be added, subtracted, and
+multiplied or divided by a constant; dates count in days, and are compared with dates in quotes.
+Comparisons may be joined by ``and``, ``or`` and ``not``. A rule is not judged of a row that lacks
+one of its numbers or levels.
+
+Python's parser reads a rule, and nothing of it is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfk_plugin.errors import SchemaError, did_you_mean
+
+if TYPE_CHECKING:
+    from cfk_plugin.data.codes import Codes, Column, Floats, Mask
+
+Test = Callable[["Floats"], "Mask"]
+"""From rows, shape (n_rows, n_features), to a mask of shape (n_rows,)."""
+
+Quantity = Callable[["Floats"], "Floats"]
+"""From rows, shape (n_rows, n_features), to numbers of shape (n_rows,)."""
+
+_CONDITIONAL = re.compile(r"\s*if\s+(.+?)\s+then\s+(.+)", re.DOTALL)
+_QUOTED_NAME = re.compile(r"`([^`]+)`")
+_SECONDS_OF_DAY = 86_400.0
+_SAME = 1e-9  # share of two numbers, by which equal ones may differ
+_FORM = 'write a rule such as "years_employed <= age - 15" or "if owns_home then rent == 0"'
+
+_COMPARISONS: Mapping[type[ast.cmpop], str] = {
+    ast.LtE: "<=",
+    ast.Lt: "<",
+    ast.GtE: ">=",
+    ast.Gt: ">",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+_MIRRORED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "==", "!=": "!="}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Relation:
+    """A rule about the rows of one table.
+
+    Attributes
+    ----------
+    text : str
+        As it was declared.
+    test : Test
+    code_of_missing : mapping of position of each column to its code of a missing number or level
+        The rule is not judged of a row with one of these codes. It is NaN for categories, of which
+        a missing one is another category.
+    unknown : tuple of str
+        Columns that the rule compares with a value that the table does not have.
+    """
+
+    text: str
+    test: Test
+    code_of_missing: Mapping[int, float]
+    unknown: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str, codes: Codes) -> Relation:
+        """Return a rule about rows with some codes.
+
+        Raises
+        ------
+        SchemaError
+            If a comparison does not suit the kind of its columns.
+        """
+        reader = _Reader(text, codes)
+        tree = _tree(text)
+        test = reader.test(tree)
+        code_of_missing = {}
+        for name in _names(tree):
+            j = codes.names.index(name)
+            column = codes.columns[j]
+            code_of_missing[j] = column.code_of_missing if column.is_line else np.nan
+        return cls(text, test, code_of_missing, tuple(reader.unknown))
+
+    def is_obeyed(self, rows: Floats) -> Mask:
+        """Return which rows, (n_rows, n_features), obey the rule or lack a number; (n_rows,)."""
+        is_obeyed = self.test(rows)
+        for j, code_of_missing in self.code_of_missing.items():
+            is_obeyed |= rows[:, j] == code_of_missing
+        return is_obeyed
+
+
+def checked(rules: Any, features: Iterable[str]) -> tuple[str, ...]:
+    """Return rules as a tuple.
+
+    Raises
+    ------
+    SchemaError
+        If they are not a list of texts, or one cannot be read or names an unknown feature.
+    """
+    if rules is None:
+        return ()
+    if isinstance(rules, str) or not isinstance(rules, Iterable):
+        raise SchemaError(f"rules must be a list of texts, got {type(rules).__name__}; {_FORM}")
+    texts = tuple(rules)
+    names = list(features)
+    for text in texts:
+        if not isinstance(text, str):
+            raise SchemaError(f"a rule must be a text, got {type(text).__name__}; {_FORM}")
+        used = _names(_tree(text))
+        unknown = [name for name in used if name not in names]
+        if unknown:
+            raise SchemaError(
+                f"rule {text!r}: {', '.join(unknown)} is not a feature; features are"
+                f" {', '.join(names)}{did_you_mean(unknown, names)}"
+            )
+        if not used:
+            raise SchemaError(f"rule {text!r} names no feature; {_FORM}")
+    return texts
+
+
+def _tree(text: str) -> ast.expr:
+    """Return the expression of a rule; a condition becomes "not the condition, or the rest"."""
+    name_of_word: dict[str, str] = {}
+
+    def word(match: re.Match[str]) -> str:
+        name = f"_quoted_{len(name_of_word)}"
+        name_of_word[name] = match[1]
+        return name
+
+    source = _QUOTED_NAME.sub(word, text)
+    conditional = _CONDITIONAL.fullmatch(source)
+    sources = [source] if conditional is None else conditional.groups()
+    try:
+        trees = [ast.parse(part.strip(), mode="eval").body for part in sources]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise SchemaError(f"rule {text!r} cannot be read; {_FORM}") from None
+    for node in [node for tree in trees for node in ast.walk(tree)]:
+        if isinstance(node, ast.Name):
+            node.id = name_of_word.get(node.id, node.id)
+    if conditional is None:
+        return trees[0]
+    return ast.BoolOp(ast.Or(), [ast.UnaryOp(ast.Not(), trees[0]), trees[1]])
+
+
+def _names(tree: ast.expr) -> list[str]:
+    """Return the features that an expression names, each once."""
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return list(dict.fromkeys(names))
+
+
+class _Reader:
+    """Makes functions of rows from the expression of a rule.
+
+    Attributes
+    ----------
+    unknown : list of str
+        Columns that were compared with a value without a code.
+    """
+
+    def __init__(self, text: str, codes: Codes) -> None:
+        self._text = text
+        self._codes = codes
+        self.unknown: list[str] = []
+
+    def test(self, node: ast.expr) -> Test:
+        """Return the test of a comparison, of several, or of a feature that is true or false."""
+        if isinstance(node, ast.BoolOp):
+            tests = [self.test(part) for part in node.values]
+            joined = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+            return lambda rows: joined.reduce([test(rows) for test in tests])
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            test = self.test(node.operand)
+            return lambda rows: ~test(rows)
+        if isinstance(node, ast.Compare):
+            operands = [node.left, *node.comparators]
+            tests = [
+                self._comparison(operands[i], op, operands[i + 1]) for i, op in enumerate(node.ops)
+            ]
+            return lambda rows: np.logical_and.reduce([test(rows) for test in tests])
+        if isinstance(node, ast.Name):
+            return self._truth(node.id)
+        raise self._unreadable(node)
+
+    def _truth(self, name: str) -> Test:
+        """Return the test whether a feature is true, or a number is not 0."""
+        j, column = self._column(name)
+        if column.kind == "number":
+            return lambda rows: rows[:, j] != 0
+        if {*column.values.tolist()} <= {True, False, None}:
+            return self._compared_with_value(name, "==", [True])
+        raise SchemaError(
+            f"rule {self._text!r}: {name} is not true or false; compare it with a value"
+        )
+
+    def _comparison(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Test:
+        """Return the test of one comparison."""
+        if isinstance(op, (ast.In, ast.NotIn)):
+            if not isinstance(left, ast.Name):
+                raise self._unreadable(left)
+            test = self._compared_with_value(left.id, "==", self._listed(right))
+            return test if isinstance(op, ast.In) else lambda rows: ~test(rows)
+        if type(op) not in _COMPARISONS:
+            raise self._unreadable(left)
+        sign = _COMPARISONS[type(op)]
+        match left, right:
+            case ast.Name(name), ast.Constant(value) if not self._is_number(name):
+                return self._compared_with_value(name, sign, [value])
+            case ast.Constant(value), ast.Name(name) if not self._is_number(name):
+                return self._compared_with_value(name, _MIRRORED[sign], [value])
+        first = self._quantity(left)
+        second = self._quantity(right)
+        return lambda rows: _compared(first(rows), sign, second(rows))
+
+    def _is_number(self, name: str) -> bool:
+        """Return whether a feature has numbers; dates and levels are compared with their values."""
+        return self._column(name)[1].kind == "number"
+
+    def _listed(self, node: ast.expr) -> list[Any]:
+        if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            raise self._unreadable(node)
+        try:
+            return [ast.literal_eval(element) for element in node.elts]
+        except ValueError:
+            raise self._unreadable(node) from None
+
+    def _compared_with_value(self, name: str, sign: str, values: list[Any]) -> Test:
+        """Return the test of a feature against one of some values."""
+        j, column = self._column(name)
+        if sign not in ("==", "!=") and not column.is_line:
+            raise SchemaError(
+                f"rule {self._text!r}: {name} has no order, so {sign} means nothing; use ==, != or"
+                " in, or list its levels in ordinal"
+            )
+        constants = column.encode(pd.Series(values, dtype=object))
+        if np.isnan(constants).any():
+            self.unknown.append(name)
+
+        def test(rows: Floats) -> Mask:
+            is_met: Mask = np.any(_compared(rows[:, [j]], sign, constants), axis=1)
+            return is_met
+
+        return test
+
+    def _quantity(self, node: ast.expr) -> Quantity:
+        """Return the numbers of a linear expression; of dates, in days."""
+        if isinstance(node, ast.Constant) and _is_number(node.value):
+            constant = float(node.value)  # type: ignore[arg-type]
+            return lambda rows: np.full(len(rows), constant)
+        if isinstance(node, ast.Name):
+            j, column = self._column(node.id)
+            if not column.is_numeric:
+                raise SchemaError(
+                    f"rule {self._text!r}: {node.id} has no numbers; compare it with a value"
+                )
+            unit = _SECONDS_OF_DAY if column.kind == "date" else 1.0
+            return lambda rows: rows[:, j] / unit
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            operand = self._quantity(node.operand)
+            return lambda rows: -operand(rows)
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            self._check_linear(node)
+            return self._calculated(node)
+        raise self._unreadable(node)
+
+    def _calculated(self, node: ast.BinOp) -> Quantity:
+        """Return a sum, a difference, or a number multiplied or divided by a constant."""
+        first = self._quantity(node.left)
+        second = self._quantity(node.right)
+        calculate = _ARITHMETIC[type(node.op)]
+
+        def quantity(rows: Floats) -> Floats:
+            numbers: Floats = calculate(first(rows), second(rows))
+            return numbers
+
+        return quantity
+
+    def _check_linear(self, node: ast.BinOp) -> None:
+        """Raise if an expression multiplies or divides by a feature, or divides by 0."""
+        is_left_constant = not _names(node.left)
+        is_right_constant = not _names(node.right)
+        is_linear = True
+        if isinstance(node.op, ast.Mult):
+            is_linear = is_left_constant or is_right_constant
+        if isinstance(node.op, ast.Div):
+            is_linear = is_right_constant and bool(self._quantity(node.right)(np.empty((1, 0)))[0])
+        if not is_linear:
+            raise SchemaError(
+                f"rule {self._text!r}: features are multiplied and divided by constants only"
+            )
+
+    def _column(self, name: str) -> tuple[int, Column]:
+        j = self._codes.names.index(name)
+        return j, self._codes.columns[j]
+
+    def _unreadable(self, node: ast.expr) -> SchemaError:
+        return SchemaError(
+            f"rule {self._text!r}: {ast.unparse(node)!r} has no meaning there; {_FORM}"
+        )
+
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _compared(first: NDArray[Any], sign: str, second: NDArray[Any]) -> Mask:
+    """Return how numbers compare; those that differ only by rounding are equal."""
+    tolerance = _SAME * np.maximum(np.abs(first), np.abs(second))
+    difference = first - second
+    is_same = np.abs(difference) <= tolerance
+    comparison: Mask = {
+        "<=": (difference <= 0) | is_same,
+        "<": (difference < 0) & ~is_same,
+        ">=": (difference >= 0) | is_same,
+        ">": (difference > 0) & ~is_same,
+        "==": is_same,
+        "!=": ~is_same,
+    }[sign]
+    return comparison
