@@ -240,7 +240,8 @@ class RunWriter:
         owner = run.data.tags.get(JOB)
         if owner is None and EVALUATION not in run.data.tags:
             client.set_tag(run.info.run_id, JOB, self.target.job)
-            owner = self.target.job
+            run = client.get_run(run.info.run_id)  # another process may claim it at this moment
+            owner = run.data.tags[JOB]
         if owner != self.target.job:
             run = client.get_run(self._created(client, str(run.info.run_id)))
         self.run_id = str(run.info.run_id)

@@ -74,6 +74,12 @@ def logged_rows(tracking_uri: str) -> int:
     return n_rows
 
 
+def taken_in(folder: Path, n: int) -> list[Path]:
+    """Return the journals after the threads have begun to send them, and renamed them."""
+    wait_until(lambda: len(list(folder.glob("journal-*-taken.jsonl"))) == n)
+    return sorted(folder.glob("journal-*-taken.jsonl"))
+
+
 # --- within a process ---
 
 
@@ -93,10 +99,11 @@ def test_record_is_in_the_journal_before_the_answer(tmp_path: Path) -> None:
         uri = f"http://127.0.0.1:{hanging.getsockname()[1]}"
         logger = RunLogger(tracking_uri=uri, journal=journal, in_server=True, timeout=30)
         assert logger.submit(explanations())
-        (path,) = journals_in(tmp_path)
+        assert journals_in(tmp_path)
+        path = taken_in(tmp_path, 1)[0]
         assert len(journaled(path)) == 1
         assert path.stat().st_mode & 0o777 == 0o600
-        path.unlink()  # so that the thread ends
+        path.unlink()  # so that the thread does not try again
 
 
 def test_each_logger_has_its_own_journal(tmp_path: Path) -> None:
@@ -105,9 +112,8 @@ def test_each_logger_has_its_own_journal(tmp_path: Path) -> None:
         uri = "http://127.0.0.1:9"
         journal = tmp_path / "journal.jsonl"
         assert RunLogger(tracking_uri=uri, journal=journal, in_server=True).submit(explanations())
-    paths = journals_in(tmp_path)
-    assert len(paths) == 2
-    for path in paths:
+    for path in taken_in(tmp_path, 2):
+        assert len(journaled(path)) == 1
         path.unlink()
 
 

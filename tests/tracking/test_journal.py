@@ -90,7 +90,8 @@ def logged_rows(tracking_uri: str | None = None) -> list[int]:
 # --- a store that is down -------------------------------------------------------------------------
 
 
-def test_a_journal_keeps_records_when_no_store_answers(journal: Path) -> None:
+def test_journal_keeps_records_without_a_store(journal: Path) -> None:
+    """There is one warning, and only the owner may read the file."""
     logger = RunLogger(tracking_uri=NOWHERE, journal=journal)
     with pytest.warns(UntrackedWarning, match=f"`cfk track {journal}` sends") as caught:
         track(logger, logger, logger)
@@ -102,6 +103,7 @@ def test_a_journal_keeps_records_when_no_store_answers(journal: Path) -> None:
 def test_track_sends_each_record_once(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
+    """However often the journal is sent."""
     logger = RunLogger(experiment="credit", journal=journal, tags={"team": "risk"})
     with pytest.warns(UntrackedWarning):
         observe(explanations(), logger)
@@ -115,7 +117,7 @@ def test_track_sends_each_record_once(
     assert (run.data.tags["team"], run.info.status) == ("risk", "FINISHED")
 
 
-def test_records_of_other_settings_are_sent_to_a_child_run(
+def test_other_settings_are_sent_to_a_child(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
     logger = RunLogger(journal=journal)
@@ -130,7 +132,7 @@ def test_records_of_other_settings_are_sent_to_a_child_run(
     assert len(rows_of(active.info.run_id)) == 3
 
 
-def test_a_record_that_is_sent_late_does_not_replace_the_summary(
+def test_late_record_keeps_the_summary(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
     """MLflow shows the figures up to the latest record, although an earlier one came last."""
@@ -150,7 +152,7 @@ CALLS = ("get_run", "search_runs", "log_artifacts", "log_inputs", "log_batch", "
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_failure_within_a_record_neither_loses_nor_doubles_it(
+def test_failure_within_a_record_is_repaired(
     call: str,
     when: str,
     mlflow_store: str,
@@ -177,9 +179,10 @@ def test_a_failure_within_a_record_neither_loses_nor_doubles_it(
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_and_restarted_has_each_record_once(
+def test_killed_tracking_server_has_each_record_once(
     tmp_path: Path, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is killed while a record is on its way, and started again."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     with tracking_server(tmp_path) as server, warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrackedWarning)
@@ -205,9 +208,10 @@ def test_a_server_that_is_killed_and_restarted_has_each_record_once(
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_an_unfinished_line_spoils_no_other(
+def test_unfinished_line_spoils_no_other(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
+    """The command names it."""
     logger = RunLogger(journal=journal)
     with pytest.warns(UntrackedWarning):
         observe(explanations(), logger)
@@ -221,7 +225,7 @@ def test_an_unfinished_line_spoils_no_other(
     assert logged_rows() == [6]
 
 
-def test_a_line_of_another_version_is_not_sent(
+def test_line_of_another_version_is_not_sent(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
     with pytest.warns(UntrackedWarning):
@@ -246,13 +250,12 @@ def test_records_wait_only_for_their_own_store(
     assert "2 records cannot be sent: the MLflow tracking server does not answer" in output
 
 
-def test_track_refuses_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_track_refuses_a_missing_file(tmp_path: Path) -> None:
     assert "cannot be read" in output_of("track", tmp_path / "none.jsonl", code=2)
 
 
-def test_a_journal_stays_one_file_when_the_folder_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journal_stays_where_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the working folder changes."""
     monkeypatch.chdir(tmp_path)
     logger = RunLogger(tracking_uri=NOWHERE)
     (tmp_path / "elsewhere").mkdir()
@@ -266,7 +269,8 @@ def test_a_journal_stays_one_file_when_the_folder_changes(
 
 
 @needs_full_disk
-def test_strict_withholds_what_has_no_record(down: pytest.MonkeyPatch) -> None:
+def test_strict_withholds_without_a_record(down: pytest.MonkeyPatch) -> None:
+    """There is one warning."""
     private = protected(track="credit", strict=True, journal=FULL)
     with pytest.warns(UntrackedWarning, match="they are withheld") as caught:
         results = [private.explain(QUERIES) for _ in range(2)]
@@ -284,7 +288,8 @@ def test_strict_releases_what_is_in_the_journal(journal: Path, down: pytest.Monk
 
 
 @needs_full_disk
-def test_a_loss_is_one_warning_and_is_counted(mlflow_store: str, down: pytest.MonkeyPatch) -> None:
+def test_loss_is_counted_in_the_next_record(mlflow_store: str, down: pytest.MonkeyPatch) -> None:
+    """There is one warning."""
     logger = logger_of("credit", journal=FULL)
     assert logger is not None
     with pytest.warns(UntrackedWarning, match="No space left on device") as caught:
@@ -300,7 +305,7 @@ def test_a_loss_is_one_warning_and_is_counted(mlflow_store: str, down: pytest.Mo
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_a_record_that_cannot_be_made_is_a_loss(is_strict: bool, journal: Path) -> None:
+def test_record_that_fails_is_a_loss(is_strict: bool, journal: Path) -> None:
     """A row of the result lacks k."""
     record = explanations().to_record()
     del record.rows[0]["k"]
@@ -324,7 +329,7 @@ def test_strict_needs_a_place_to_log_to() -> None:
 # --- a protected explainer ------------------------------------------------------------------------
 
 
-def test_a_protected_explainer_logs_to_the_active_run(mlflow_store: str) -> None:
+def test_protected_explainer_logs_to_the_active_run(mlflow_store: str) -> None:
     with mlflow.start_run() as run:
         protected(track=True).explain(QUERIES)
     data = mlflow.get_run(run.info.run_id).data
