@@ -88,11 +88,11 @@ def log_protected_model(
     most : int
         Queries that one request may hold.
     track : bool
-        Whether the server logs explanations before it answers, to the tracking server of its
-        environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``). Records that this does
-        not take are in the file ``cfk-journal.jsonl`` of the server's working folder.
+        Whether the server records explanations before it answers, in a file
+        ``cfk-journal-*.jsonl`` of its working folder. A thread sends the records to the tracking
+        server of its environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``).
     strict : bool
-        Whether the server withholds explanations that are neither logged nor in this file.
+        Whether the server withholds explanations that it cannot record.
     requirements : sequence of str, optional
         pip requirements of the model, in addition to this package and MLflow.
         Default: MLflow loads the logged model in another process and notes what it imports.

@@ -448,39 +448,26 @@ class LoggedReport(ABC):
         """Log to MLflow: figures as metrics, settings as parameters, tags, and this report as an
         artifact.
         """
-        own = {"experiment": experiment, "tracking_uri": tracking_uri, "run_name": run_name}
-        return log_report(self._contents(), run_id, **own, tags=tags)
+        import mlflow
 
-
-def log_report(
-    contents: ReportContents,
-    run_id: str | None = None,
-    *,
-    experiment: str | None = None,
-    tracking_uri: str | None = None,
-    run_name: str | None = None,
-    tags: Mapping[str, str] | None = None,
-) -> str:
-    """Log a report to a run: the given one, else the active one, else a new one."""
-    import mlflow
-
-    with tracking_errors("MLflow did not take the report"):
-        client = client_of(tracking_uri)
-        if (
-            run_id is None
-            and experiment is None
-            and tracking_uri is None
-            and (active := mlflow.active_run())
-        ):
-            run_id = str(active.info.run_id)
-        made = run_id is None
-        run_id = run_id or str(
-            client.create_run(experiment_id(client, experiment), run_name=run_name).info.run_id
-        )
-        told, texts = {**(tags or {}), **contents.tags}, {contents.artifact: contents.text}
-        write(
-            client, run_id, metrics=contents.metrics, params=contents.params, tags=told, texts=texts
-        )
-        if made:
-            client.set_terminated(run_id)
-    return run_id
+        contents = self._contents()
+        with tracking_errors("MLflow did not take the report"):
+            client = client_of(tracking_uri)
+            active = mlflow.active_run()
+            if active and run_id is None and experiment is None and tracking_uri is None:
+                run_id = str(active.info.run_id)
+            is_new = run_id is None
+            if run_id is None:
+                run = client.create_run(experiment_id(client, experiment), run_name=run_name)
+                run_id = str(run.info.run_id)
+            write(
+                client,
+                run_id,
+                metrics=contents.metrics,
+                params=contents.params,
+                tags={**(tags or {}), **contents.tags},
+                texts={contents.artifact: contents.text},
+            )
+            if is_new:
+                client.set_terminated(run_id)
+        return run_id
