@@ -97,11 +97,14 @@ def _check_complete(run: Run, names: Sequence[str], where: str) -> None:
         return
     lacking = [name for name in (Path(EXPLANATIONS).name, SUMMARY) if name not in names]
     if lacking:
-        raise TrackingError(
-            f"{where}: the run counts {run.data.metrics[ASKED]:g} explanations and lacks"
-            f" {' and '.join(lacking)}; check that no file was deleted, and that this machine sees"
-            " the disk where artifacts are kept"
-        )
+        raise _incomplete(where, run.data.metrics[ASKED], " and ".join(lacking))
+
+
+def _incomplete(where: str, n_asked: float, lacking: str) -> TrackingError:
+    return TrackingError(
+        f"{where}: the run counts {n_asked:g} explanations and lacks {lacking}; check that no file"
+        " was deleted, and that this machine sees the disk where artifacts are kept"
+    )
 
 
 def read_runs(
@@ -223,10 +226,13 @@ class _Reader:
 
     def _rows(self, stored: StoredRun) -> pd.DataFrame | None:
         """Return the rows of the period; None if there are none."""
+        n_asked = int(stored.figures.get("asked") or 0)
         rows = stored.artifacts.rows() if stored.has_rows else None
         if rows is None:
+            if n_asked:
+                raise _incomplete(stored.artifacts.where("cfk"), n_asked, "all explanations")
             return None
-        n_missing = int(stored.figures["asked"] or 0) - len(rows)
+        n_missing = n_asked - len(rows)
         if n_missing > 0:
             self.missing[stored.run.info.run_id] = n_missing
         times = rows["timestamp"].to_numpy(dtype="datetime64[ms]").astype("int64")

@@ -343,6 +343,8 @@ def test_a_file_that_is_gone_is_missed(experiment: str) -> None:
     (folder_of(run_id) / "explanations" / names[1]).unlink()
     assert check(PrivacyReport.of_runs(run_id), "records").measured.value == 3
     (folder_of(run_id) / "explanations" / names[0]).unlink()
+    with pytest.raises(TrackingError, match="counts 6 explanations and lacks all explanations"):
+        PrivacyReport.of_runs(run_id)
     (folder_of(run_id) / "explanations").rmdir()
     with pytest.raises(TrackingError, match="counts 6 explanations and lacks explanations"):
         PrivacyReport.of_experiment(experiment)
@@ -503,7 +505,7 @@ def test_a_server_is_read_as_a_local_store_and_what_it_lost_is_named(
             PrivacyReport.of_runs(ids[0], tracking_uri=server.url)
         assert CANARY not in str(caught.value)
         path.unlink()
-        with pytest.raises(TrackingError, match=f"run {ids[0]}, .* lacks explanations"):
+        with pytest.raises(TrackingError, match=f"run {ids[0]}, .* lacks all explanations"):
             PrivacyReport.of_runs(ids[0], tracking_uri=server.url)
         server.hang()
         with pytest.raises(TrackingError, match="the MLflow tracking server does not answer"):
