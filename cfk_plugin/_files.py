@@ -43,7 +43,7 @@ from cfk_plugin.errors import (
     warn,
     whole_file,
 )
-from cfk_plugin.records.stores import check_store
+from cfk_plugin.tracking.run import check_store
 
 if TYPE_CHECKING:
     from rich.console import Console

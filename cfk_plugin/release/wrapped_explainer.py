@@ -41,10 +41,10 @@ from cfk_plugin.hookspecs import (
     Progress,
     depends_on_rows,
 )
-from cfk_plugin.records.logger import Track
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.request import Groups, Request
+from cfk_plugin.tracking.logger import Track
 
 
 class Prototypes(Protocol):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from cfk_plugin.records.record import SCHEMA_VERSION
+from cfk_plugin.tracking.record import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from cfk_plugin.data.policy import PrivacyPolicy

@@ -21,10 +21,10 @@ from cfk_plugin.errors import (
     serving,
     shows_errors,
 )
-from cfk_plugin.records.logger import Track
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.records import reason_of, records_of
 from cfk_plugin.release.results import Withheld
+from cfk_plugin.tracking.logger import Track
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -24,11 +24,11 @@ from cfk_plugin.data.codes import Column, Floats, Mask, people_with
 from cfk_plugin.data.policy import policy_or
 from cfk_plugin.data.tables import require_features
 from cfk_plugin.errors import InputError, PolicyError
-from cfk_plugin.records.stores import check_store
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.records import FEATURE, RECORD
 from cfk_plugin.serving.card import Card
 from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
+from cfk_plugin.tracking.run import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,11 +88,11 @@ def log_protected_model(
     most : int
         Queries that one request may hold.
     track : bool
-        Whether the server logs explanations before it answers, to the tracking server of its
-        environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``). Records that this does
-        not take are in the file ``cfk-journal.jsonl`` of the server's working folder.
+        Whether the server records explanations before it answers, in a file
+        ``cfk-journal-*.jsonl`` of its working folder. A thread sends the records to the tracking
+        server of its environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``).
     strict : bool
-        Whether the server withholds explanations that are neither logged nor in this file.
+        Whether the server withholds explanations that it cannot record.
     requirements : sequence of str, optional
         pip requirements of the model, in addition to this package and MLflow.
         Default: MLflow loads the logged model in another process and notes what it imports.

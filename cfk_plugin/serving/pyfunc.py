@@ -18,11 +18,11 @@ from cfk_plugin.data.model import thresholded
 from cfk_plugin.data.population import configured_key
 from cfk_plugin.errors import BundleError, CFKError, ModelError, quiet
 from cfk_plugin.protection.catalogue_file import CatalogueFile
-from cfk_plugin.records.logger import RunLogger, Track
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.serving.handler import FAILED, RequestHandler, refusing
 from cfk_plugin.serving.loaded import PICKLE, load_from_mlflow
+from cfk_plugin.tracking.logger import RunLogger, Track
 
 _SWITCH = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 CATALOGUE, MODEL = "catalogue", "model"
@@ -65,7 +65,10 @@ def _handler_of(artifacts: dict[str, str]) -> RequestHandler:
     track: Track = False
     if settings["track"]:
         track = RunLogger(
-            run_name="served", model=settings["model"], strict=bool(settings["strict"])
+            run_name="served",
+            model=settings["model"],
+            strict=bool(settings["strict"]),
+            in_server=True,
         )
     return RequestHandler(anonymizer, int(settings["most"]), track)
 

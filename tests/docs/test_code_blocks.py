@@ -50,7 +50,7 @@ NOT_RUN = {
     "export MLFLOW": "does so, too",
     "models:/": "needs a model registry",
     "mlflow models serve": "run by tests/serving/test_servers.py",
-    "cfk track": "needs a journal; see tests/records/test_journal.py",
+    "cfk track": "needs a journal; see tests/tracking/test_journal.py",
     "curl ": "asks a server; see tests/serving/test_servers.py",
 }
 """Beginnings or parts of console lines that are not run here, each with the reason."""

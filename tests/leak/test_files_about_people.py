@@ -24,9 +24,9 @@ import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
 from cfk_plugin.errors import UntrackedWarning
-from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.release.publication import catalogue_page
 from cfk_plugin.report.privacy_report import PrivacyReport
+from cfk_plugin.tracking.logger import RunLogger
 
 PAGE = Path(__file__).parents[2] / "docs/explanation/threat-model.md"
 KEY = b"the key of this test"

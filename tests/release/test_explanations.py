@@ -266,7 +266,7 @@ def protected(**settings: Any) -> Any:
 
 
 def groups(result: Explanations) -> list[Any]:
-    return [row.get("group") for row in result.to_record().recount]
+    return [row.get("group") for row in result.to_record().rows]
 
 
 def test_run_has_groups_of_a_column() -> None:
