@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,6 @@ from cfk_plugin.serving.wheel import is_from_index, pinned, write_wheel
 if TYPE_CHECKING:
     from mlflow.models.model import ModelInfo
 
-_log = logging.getLogger("cfk_plugin")
 _MOST = 1_000
 # Names of the artifacts. The models are folders of MLflow's.
 _CATALOGUE, _PROTOTYPES, _MODEL, _LATER, _WHEEL = (
@@ -270,11 +268,7 @@ def _content(
         wheel = write_wheel(folder)
         artifacts[_WHEEL] = str(wheel)
         package = f"artifacts/{wheel.name}"  # MLflow installs in the folder of the model
-    requirements: dict[str, list[str]] = {"extra_pip_requirements": [package]}
-    if pip_requirements is not None:
-        mlflow_itself = f"mlflow=={mlflow.__version__}"
-        requirements = {"pip_requirements": [package, mlflow_itself, *pip_requirements]}
-    return {
+    content = {
         "python_model": str(Path(__file__).with_name("from_code.py")),
         "artifacts": artifacts,
         "signature": signature_of(anonymizer),
@@ -282,8 +276,24 @@ def _content(
         "input_example": None if settings["track"] else example_of(anonymizer),
         "code_paths": list(code_paths) or None,
         "metadata": tags_of(anonymizer),
-        **requirements,
     }
+    if pip_requirements is None:
+        pip_requirements = _inferred_requirements(content, folder)
+    requirements = [package, f"mlflow=={mlflow.__version__}", *pip_requirements]
+    return {**content, "pip_requirements": list(dict.fromkeys(requirements))}
+
+
+def _inferred_requirements(content: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return what MLflow finds that a model imports, without this package's own version.
+
+    No index may have this version, and pip refuses it even if the wheel is named as well.
+    """
+    path = str(folder / "inferred")
+    mlflow.pyfunc.save_model(path=path, pip_requirements=[], **content)
+    found: list[str] = mlflow.models.infer_pip_requirements(  # type: ignore[no-untyped-call]
+        path, "python_function", fallback=[]
+    )
+    return [requirement for requirement in found if requirement != pinned()]
 
 
 def _write(

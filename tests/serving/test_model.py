@@ -341,4 +341,6 @@ def test_mlflow_infers_the_pins(tmp_path: Path) -> None:
     """Without requirements, MLflow notes what the model imports."""
     save_protected_model(catalogue(), tmp_path / "model")
     pins = {f"{name}=={version(name)}" for name in ("mlflow", "scikit-learn", "pandas")}
-    assert pins <= requirements_in(tmp_path / "model")
+    found = requirements_in(tmp_path / "model")
+    assert pins <= found
+    assert len([line for line in found if "cfk" in line]) == 1
