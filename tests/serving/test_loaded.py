@@ -8,6 +8,7 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import pandas as pd
+import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
@@ -51,11 +52,12 @@ def test_a_model_without_probabilities_is_a_function(tmp_path: Path) -> None:
     assert (loaded.predict(TABLE) == model.predict(TABLE)).all()
 
 
-def test_served_answers_have_the_margin(tmp_path: Path) -> None:
-    """A model that is given by its URI has its probabilities in the server as well."""
+@pytest.mark.parametrize("threshold", [None, 0.7])
+def test_served_answers_have_the_margin(threshold: float | None, tmp_path: Path) -> None:
+    """A model that is given by its URI has its probabilities in the server, and the threshold."""
     model = LogisticRegression().fit(TABLE, GRANTED)
     uri = saved(model, tmp_path / "model")
-    here = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(POPULATION, model, True)
+    here = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(POPULATION, model, True, threshold=threshold)
     assert here.catalogue_ is not None
     assert here.catalogue_.parts[0].catalogue.model.margin > 0
     save_protected_model(here, tmp_path / "protected", model=uri, pip_requirements=[])
