@@ -27,9 +27,10 @@ def description_of(anonymizer: KAnonymizer | DPPrototypes, uri: str) -> str:
     row.
     """
     if isinstance(anonymizer, DPPrototypes):
-        promise = f"{anonymizer.certificate_.covers}"
+        promise = f"What epsilon covers: {anonymizer.certificate_.covers}."
     else:
-        promise = f"{anonymizer.policy_.promise}."
+        policy = anonymizer.policy_
+        promise = f"{policy.promise}. Not stopped: {', '.join(policy.not_stopped)}."
     columns = ", ".join(f"`{name}`" for name in anonymizer.schema_.quasi_identifiers)
     text = (
         f"Counterfactual explanations, protected before they leave. {promise}\n\n"
