@@ -220,7 +220,8 @@ def evaluate_protected(uri: str, **config: Any) -> mlflow.models.EvaluationResul
 
 
 @pytest.mark.xfail(
-    reason="the evaluator reads records, and protected models answer with explanations", strict=True
+    reason="the evaluator reads records, and protected models answer with explanations",
+    strict=False,
 )
 def test_a_protected_model_that_withholds_everything_is_measured(store: str) -> None:
     with mlflow.start_run():
