@@ -127,7 +127,7 @@ Distribution.from_name = without
 """
 LOGS = """
 import mlflow
-from cfk_plugin import log_protected_model
+from cfk_plugin import KAnonymizer, log_protected_model
 
 print("logged", found.log(experiment="skinny"))
 with mlflow.start_run():
