@@ -44,6 +44,8 @@ class LabelModel:
 
     Attributes
     ----------
+    model : object
+        The model as it was given.
     columns : list of str
         The features that the model takes, in its order.
     classes : tuple or None
@@ -57,6 +59,7 @@ class LabelModel:
     def __init__(
         self, model: Any, features: Sequence[str], goal: DesiredOutcome | None = None
     ) -> None:
+        self.model = model
         with quiet(
             "the model cannot be read: asking for its attributes raised {}",
             ModelError,

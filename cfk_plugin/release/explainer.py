@@ -57,6 +57,12 @@ class ProtectedExplainer(HostOnly):
             is_asked=is_asked,
         )
 
+    @property
+    def anonymizer(self) -> KAnonymizer | Prototypes:
+        """What protects the answers: the fitted `KAnonymizer` or `DPPrototypes`."""
+        protector: KAnonymizer | Prototypes = self._wrapped.anonymizer
+        return protector
+
     @overload
     def explain(
         self,

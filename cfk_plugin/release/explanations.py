@@ -416,6 +416,21 @@ class Explanations(HostOnly, Sequence[Explanation]):
 
         The format is the JSON Schema `explanations-1.schema.json`.
         """
+        return json.dumps(self._content(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    def to_json_with_sentences(
+        self, queries: pd.DataFrame | None = None, wording: Wording | None = None
+    ) -> str:
+        """Return what `to_json` does, and the sentence of each explanation; see `text`."""
+        content = self._content()
+        sentences = zip(self._explanations, self.text(queries, wording), strict=True)
+        by_query = sorted(sentences, key=lambda pair: pair[0].query)
+        for entry, (_, sentence) in zip(content["explanations"], by_query, strict=True):
+            entry["sentence"] = sentence
+        return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+
+    def _content(self) -> dict[str, Any]:
+        """Return what `to_json` writes."""
         content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "kind": self.about.kind,
@@ -426,7 +441,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         content["columns"] = list(self.columns)
         by_query = sorted(self._explanations, key=lambda explanation: explanation.query)
         content["explanations"] = [explanation.to_dict() for explanation in by_query]
-        return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False)
+        return content
 
     def _column(self, figure: str) -> list[Any]:
         """Return a figure of every released region, of its recount or else of its certificate."""

@@ -26,6 +26,7 @@ from cfk_plugin.adapting import (
     without_constraints,
 )
 from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.tables import require_features, select
 from cfk_plugin.errors import (
     AdapterError,
@@ -49,6 +50,8 @@ from cfk_plugin.tracking.logger import Track
 
 class Prototypes(Protocol):
     """Fitted prototypes, which answer in place of an explainer: `DPPrototypes`."""
+
+    schema_: Schema
 
     def explain(
         self, queries: pd.DataFrame, *, track: Track = False, groups: str | None = None

@@ -167,8 +167,8 @@ def experiment_id(client: MlflowClient, name: str | None) -> str:
         return str(client.create_experiment(name))
     if experiment.lifecycle_stage == "deleted":
         raise TrackingError(
-            f"the experiment {experiment.name!r} was deleted: restore it (mlflow experiments restore"
-            f" --experiment-id {experiment.experiment_id}), or name another one"
+            f"the experiment {experiment.name!r} was deleted: restore it (mlflow experiments"
+            f" restore --experiment-id {experiment.experiment_id}), or name another one"
         )
     return str(experiment.experiment_id)
 

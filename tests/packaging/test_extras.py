@@ -182,7 +182,7 @@ STORES: dict[str, Callable[[], object]] = {
     ),
     "a registered model": lambda: load_model("models:/credit/1"),
     "a model of a run": lambda: load_model("runs:/credit/model"),
-    "a protected model": lambda: log_protected_model(model=len, desired=1, population=people()),
+    "a protected model": lambda: log_protected_model(None),
 }
 
 

@@ -20,7 +20,8 @@ from cfk_plugin import (
     Schema,
     protect,
 )
-from cfk_plugin.serving.handler import RequestHandler
+from cfk_plugin.serving.model import explainer_of
+from cfk_plugin.serving.requests import answer_request
 
 ALREADY = "already_desired"
 GUARANTEES = ["lookup", "catalogue"]
@@ -154,9 +155,10 @@ def test_explainer_may_find_nothing() -> None:
 
 
 def test_server_says_nothing_needs_to_change() -> None:
-    (record,) = RequestHandler(fit("catalogue"), most=50).answer(GRANTED.head(1))
-    assert (record["status"], record["reason"]) == ("withheld", ALREADY)
-    assert "Nothing needs to change" in record["sentence"]
+    explainer = explainer_of(fit("catalogue"))
+    (entry,) = answer_request(explainer, GRANTED.head(1), {}, 50)["explanations"]
+    assert (entry["status"], entry["reason"]) == ("withheld", ALREADY)
+    assert "Nothing needs to change" in entry["sentence"]
 
 
 # --- figures ----------------------------------------------------------------------------------------

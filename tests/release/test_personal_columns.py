@@ -13,8 +13,9 @@ import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import PersonalColumnWarning, UntrackedWarning, refitting
-from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.serving.handler import RequestHandler
+from cfk_plugin.serving.model import explainer_of
+from cfk_plugin.serving.requests import answer_request
+from cfk_plugin.tracking.logger import RunLogger
 
 RANDOM = np.random.default_rng(0)
 PEOPLE = pd.DataFrame(
@@ -107,9 +108,12 @@ def test_audit_does_not_warn() -> None:
 
 
 def test_server_logs_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    handler = RequestHandler(fit(), most=50)
+    explainer = explainer_of(fit())
     with caplog.at_level(logging.WARNING, "cfk_plugin"):
-        assert warnings_of(lambda: [handler.answer(REFUSED), handler.answer(REFUSED)]) == []
+        assert (
+            warnings_of(lambda: [answer_request(explainer, REFUSED, {}, 50) for _ in range(2)])
+            == []
+        )
     assert caplog.text.count("immutable=") == 1
 
 

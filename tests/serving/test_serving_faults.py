@@ -46,11 +46,11 @@ def answered(server: Server, *ages: int) -> list[dict[str, Any]]:
     refused.
     """
     status, text = server.post(body(*ages))
-    records = json.loads(text).get("predictions", [])
+    records = json.loads(text).get("predictions", {}).get("explanations", [])
     released = [record for record in records if record["status"] == "released"]
     if not released:
         assert not [secret for secret in SECRETS if secret in text]
-    assert all(record["k"] >= K for record in released)
+    assert all(record["certificate"]["k"] >= K for record in released)
     assert "Traceback" not in text
     return records if status == 200 else []
 
