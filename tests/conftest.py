@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import worlds
 from local_spark import spark, spark_console  # noqa: F401 - one session for all tests
 
 if TYPE_CHECKING:
@@ -47,6 +48,24 @@ def shared_data() -> Path:
             "needs the tables of the published experiments in ../shared/data beside the repository"
         )
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def applicants() -> worlds.World:
+    """Return applicants for a loan: nothing is missing, and the model has probabilities."""
+    return worlds.applicants()
+
+
+@pytest.fixture(scope="session")
+def patients() -> worlds.World:
+    """Return patients with several rows each, dates, flags and a hierarchy."""
+    return worlds.patients()
+
+
+@pytest.fixture(scope="session")
+def residents() -> worlds.World:
+    """Return residents with an identifier, a hierarchy, levels, dates and gaps."""
+    return worlds.residents()
 
 
 @pytest.fixture(scope="session", autouse=True)

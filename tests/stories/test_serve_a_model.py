@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Population, log_protected_model
+from worlds import World
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_loaded_model_returns_records(uri: str, refused: pd.DataFrame) -> None:
 
 @pytest.mark.slow
 def test_server_answers_over_http(
-    serve: Callable[[str], str], uri: str, refused: pd.DataFrame, applicants: pd.DataFrame
+    serve: Callable[[str], str], uri: str, refused: pd.DataFrame, applicants: World
 ) -> None:
     """The served JSON has an answer for each person and the income of nobody in the table."""
     body = json.dumps({"dataframe_split": refused.to_dict(orient="split", index=False)})
@@ -45,4 +46,4 @@ def test_server_answers_over_http(
     records = json.loads(text)["predictions"]
     assert [record["query"] for record in records] == list(range(len(refused)))
     assert min(record["k"] for record in records) >= 10
-    assert not [income for income in applicants["income"] if str(income) in text]
+    assert not [income for income in applicants.table["income"] if str(income) in text]
