@@ -31,7 +31,7 @@ from cfk_plugin import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class World:
     """The data holder's table, model and declarations, and what is fitted on them.
 
