@@ -22,7 +22,7 @@ from cfk_plugin import (
     hookimpl,
     protect,
 )
-from cfk_plugin.adapting import CounterfactualBatch, NoneFoundError
+from cfk_plugin.adapting import CounterfactualBatch
 from cfk_plugin.errors import AdapterError, CFKError, InputError, ModelError, PluginError, quiet
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, ReleaseRecord
 from cfk_plugin.serving import handler
@@ -174,19 +174,6 @@ def test_proposal_without_region_is_infeasible() -> None:
     assert_withheld(transformed(lambda request: [Proposal(None)] * len(request)), "infeasible")
 
 
-@pytest.mark.parametrize("gap", ["raw", [1], object(), float("nan"), -1.0])
-def test_claims_must_be_figures(gap: Any) -> None:
-    """k, NCP and pureness are counted; a gap that is not a figure is dropped."""
-    proposal = Proposal(Region(EVERYWHERE), optimal=gap, gap=gap)
-    result = transformed(lambda request: [proposal] * len(request))
-    result.to_json()
-    for entry in result.generalized:
-        certificate = entry.certificate
-        assert (entry.recount.k, certificate.ncp, certificate.pureness) == (N_PEOPLE, 1.0, 1.0)
-        assert not certificate.optimal
-        assert not certificate.gap
-
-
 @pytest.mark.parametrize("name", ["exact", None, ["exact"]])
 def test_protector_needs_its_own_name(name: Any) -> None:
     """The certificate states it."""
@@ -194,18 +181,6 @@ def test_protector_needs_its_own_name(name: Any) -> None:
     liar.name = name
     with pytest.raises(InputError, match="name"):
         fitted(method=liar)
-
-
-def test_renamed_protector_keeps_its_name() -> None:
-    """The certificate states the name at the time of the fit."""
-
-    def rename(request: ProtectionRequest) -> Any:
-        liar.name = str(raw_row())
-        return [WHOLE] * len(request)
-
-    liar = Liar(rename)
-    result = fitted(method=liar).transform(RAW)
-    assert {entry.certificate.method for entry in result.generalized} == {"liar"}
 
 
 def test_plugin_cannot_replace_exact() -> None:
@@ -433,13 +408,6 @@ def test_catalogue_refuses_an_unknown_method() -> None:
     explainer = adapted(Source(), policy=POLICIES["catalogue"])
     with pytest.raises(AdapterError, match="use explain"):
         explainer.counterfactuals(QUERIES)
-
-
-def test_none_found_error_reaches_the_caller() -> None:
-    """An adapter raises it for the exception with which its library says so."""
-    error = NoneFoundError(LookupError("no answer"))
-    with pytest.raises(LookupError, match="no answer"):
-        asked(Source(methods={"counterfactuals": raising(error)}))
 
 
 def test_interrupt_of_the_operator_passes() -> None:
