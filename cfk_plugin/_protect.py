@@ -47,7 +47,7 @@ def protect(
     journal: str | Path = JOURNAL,
     plugins: Sequence[object] = (),
     groups: str | None = None,
-    sample_explainer: int = 20,
+    sample_explainer: int = 0,
 ) -> ProtectedExplainer:
     """Wrap an explainer so that only protected explanations leave it.
 
@@ -99,10 +99,11 @@ def protect(
         Column of the queries that divides those who ask into groups in the logged runs, for example
         ``sex``; it need not be a feature. See `Explanations.by_group`.
     sample_explainer : int
-        Where the explainer is not asked for answers: how many refused people of the population it
-        explains here, so that runs can say how often it returns training rows. It gets their rows:
-        write 0, for none, if it sends queries elsewhere or keeps them. No further person is
-        explained after ten seconds. What it returns is compared with the rows and forgotten.
+        How many refused people of the population the explainer explains here if it is not asked
+        for answers; by default none. Runs then say how often it returns training rows. It gets
+        their rows, so leave it out if it sends queries elsewhere or keeps them. No further person
+        is explained after ten seconds, but a search that is running ends first, and one of DiCE's
+        can take minutes. What it returns is compared with the rows and forgotten.
 
     Raises
     ------

@@ -120,7 +120,12 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
         name, explainer, options = _explainer(data)
         raw = _raw_counterfactuals(explainer, data.queries.head(_SHOWN), options)
         private = protect(
-            explainer, model=data.model, population=population, policy=policy, desired=LOW
+            explainer,
+            model=data.model,
+            population=population,
+            policy=policy,
+            desired=LOW,
+            sample_explainer=20,
         )
         with progress(f"explaining with {name}", console) as report_progress:
             explanations = private.explain(data.queries, progress=report_progress, **options)

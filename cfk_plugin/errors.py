@@ -21,6 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 
 
@@ -187,9 +189,14 @@ def require(
 _MAX_LISTED = 10
 
 
+def shown(value: object) -> str:
+    """Write a value of the caller as they would type it: a NumPy scalar as a plain value."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
 def listed(names: Sequence[Any]) -> str:
     """List the first of the names, and say how many more there are."""
-    text = ", ".join(map(repr, names[:_MAX_LISTED]))
+    text = ", ".join(map(shown, names[:_MAX_LISTED]))
     if len(names) > _MAX_LISTED:
         text += f" and {len(names) - _MAX_LISTED} more"
     return text
@@ -235,8 +242,8 @@ def kinds_of(classes: Sequence[Any]) -> str:
     """Write a model's classes, of which kind they are, and what to give: 1 is not ``'1'``."""
     known = {"bool": "booleans", "str": "text", "str_": "text"}
     kinds = {known.get(type(label).__name__, "numbers") for label in classes}
-    plain = [getattr(label, "item", lambda own=label: own)() for label in nameable(classes)]
-    shown = f" ({listed(plain)})" if plain else ""
+    names = nameable(classes)
+    shown = f" ({listed(names)})" if len(names) else ""
     return f"{' and '.join(sorted(kinds))}{shown}; give one of them, spelled and typed as it is"
 
 

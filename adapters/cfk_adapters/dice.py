@@ -8,8 +8,10 @@ import copy
 import inspect
 import logging
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from cfk_plugin.adapting import (
     DESIRED,
     AnswerRequest,
     CounterfactualBatch,
+    ExplainerError,
     NoneFoundError,
     ask,
     constraints_of,
@@ -31,7 +34,6 @@ from cfk_plugin.adapting import (
     released_cells,
 )
 from cfk_plugin.data.outcome import DesiredRange, DesiredSet, Outcome
-from cfk_plugin.data.region import part_contains
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import hookimpl
 from cfk_plugin.release.results import GeneralizedCounterfactual
@@ -64,6 +66,20 @@ READ_OPTIONS = {
     "global_importance",
 }
 
+# Why DiCE is likely to have failed, by a part of its text; the text itself may quote rows.
+LIKELY_CAUSES = {
+    "outside the dataset": "a query has a category that the table of dice_ml.Data does not have",
+    "could not convert string": (
+        "the model of dice_ml.Model got text in place of a number: it must take the columns of"
+        " dice_ml.Data as they are, so give a pipeline that encodes them"
+    ),
+    "contains NaN": "a query has a missing value; impute it",
+    "unexpected keyword argument": "DiCE does not know an option; check how it is spelled",
+    "should be a positive integer": "total_CFs is not at least 1",
+    "requested per query instance": "importances need total_CFs=10 or more",
+    "number of query instances": "a global importance needs ten queries or more",
+}
+
 log = logging.getLogger("cfk_plugin")
 
 Native = Any  # a dice_ml CounterfactualExplanations; only users import the library
@@ -94,8 +110,9 @@ class DiceSource:
     get the column order and the text categories that DiCE needs. Answers are read as DiCE displays
     them: from the sparse table if there is one.
 
-    Feature importances are DiCE's own figures over its raw counterfactuals, withheld ones included.
-    They say how often a feature was changed, and hold no value.
+    Feature importances are figures over the explanations that are released, and not over DiCE's raw
+    counterfactuals: the importance of a feature is the share of a query's explanations that ask the
+    person to change it.
 
     Parameters
     ----------
@@ -182,17 +199,44 @@ class DiceSource:
     def restore(self, native: Native, explanations: Explanations) -> Native:
         """Build a new ``CounterfactualExplanations`` from released cells.
 
-        It takes only queries, settings and importances from `native`.
+        It takes only queries and settings from `native`, and has importances if `native` has them.
         """
+        changes = [
+            self._changes(examples, explanations.for_query(i))
+            for i, examples in enumerate(native.cf_examples_list)
+        ]
+        local = None
+        if native.local_importance is not None:
+            local = [self._shares(changes_of_query) for changes_of_query in changes]
+        overall = None
+        if native.summary_importance is not None:
+            overall = self._shares([*chain.from_iterable(changes)])
         return type(native)(
             cf_examples_list=[
                 self._restore_one(examples, explanations.for_query(i))
                 for i, examples in enumerate(native.cf_examples_list)
             ],
-            local_importance=copy.deepcopy(native.local_importance),
-            summary_importance=copy.deepcopy(native.summary_importance),
+            local_importance=local,
+            summary_importance=overall,
             version=native.metadata.get("version"),
         )
+
+    def _changes(self, examples: Any, entries: Sequence[Explanation]) -> list[set[str]]:
+        """Return what each released explanation of one query asks the person to change."""
+        row = examples.test_instance_df.iloc[0]
+        factual = {name: row[name] for name in self._features}
+        return [
+            entry.changes(factual)
+            for entry in entries
+            if isinstance(entry, GeneralizedCounterfactual)
+        ]
+
+    def _shares(self, changes: Sequence[set[str]]) -> dict[str, float]:
+        """Return the share of explanations that change each feature; 0 if there are none."""
+        count = max(len(changes), 1)
+        return {
+            name: sum(name in features for features in changes) / count for name in self._features
+        }
 
     def read_request(
         self, method: str, args: tuple[Any, ...], named: Mapping[str, Any]
@@ -236,11 +280,7 @@ class DiceSource:
         )
 
     def build(self, method: str, request: AnswerRequest, explanations: Explanations) -> Native:
-        """Build a ``CounterfactualExplanations`` from answers; see `restore`.
-
-        A feature's importance is the share of the released answers that change it: whose region or
-        value does not contain the query's value.
-        """
+        """Build a ``CounterfactualExplanations`` from answers; see `restore`."""
         from dice_ml.counterfactual_explanations import CounterfactualExplanations
 
         call: _Call = request.adapter_data
@@ -248,18 +288,18 @@ class DiceSource:
         examples = [
             self._unanswered(call, request.desired, i, label) for i, label in enumerate(labels)
         ]
-        local, overall = self._importances(method, call, explanations)
-        return self.restore(
-            CounterfactualExplanations(
-                cf_examples_list=examples, local_importance=local, summary_importance=overall
-            ),
-            explanations,
+        has_local, has_overall = _importances_of(method, call.options)
+        unanswered = CounterfactualExplanations(
+            cf_examples_list=examples,
+            local_importance=[{} for _ in examples] if has_local else None,
+            summary_importance={} if has_overall else None,
         )
+        return self.restore(unanswered, explanations)
 
     def _predicted(self, table: pd.DataFrame) -> list[Any]:
         """Return the model's outcome at each query as DiCE shows it: a label, or a number."""
         explainer = self._explainer
-        scores = np.asarray(ask(lambda: explainer.model.get_output(table)))
+        scores = np.asarray(ask_dice(lambda: explainer.model.get_output(table)))
         if explainer.model.model_type == "regressor":
             return [float(score) for score in np.ravel(scores)]
         if scores.ndim == 2 and scores.shape[1] > 1:
@@ -304,32 +344,6 @@ class DiceSource:
         if others:
             return str(Outcome(label, is_other=True))
         return "opposite"
-
-    def _importances(
-        self, method: str, call: _Call, explanations: Explanations
-    ) -> tuple[list[dict[str, float]] | None, dict[str, float] | None]:
-        """Return DiCE's importances, of each query and of all, where the method has them."""
-        if not method.endswith("importance"):
-            return None, None
-        local: list[dict[str, float]] = []
-        all_changes: list[set[str]] = []
-        for position in range(len(call.table)):
-            row = call.table.iloc[position]
-            changes = [
-                _changes(entry, row, self._features)
-                for entry in explanations.for_query(position)
-                if isinstance(entry, GeneralizedCounterfactual)
-            ]
-            local.append(_shares(changes, self._features))
-            all_changes.extend(changes)
-        overall = _shares(all_changes, self._features)
-        if method == "local_feature_importance":
-            return local, None
-        if not call.options.get("local_importance"):
-            return None, overall
-        if not call.options.get("global_importance", True):
-            return local, None
-        return local, overall
 
     def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]:
         signature = inspect.signature(getattr(self._explainer, name))
@@ -520,20 +534,13 @@ class _Call:
     options: Mapping[str, Any]
 
 
-def _changes(
-    entry: GeneralizedCounterfactual, row: pd.Series[Any], features: Sequence[str]
-) -> set[str]:
-    """Return the features that an explanation asks a person to change."""
-    parts = entry.parts()
-    return {
-        name for name in features if name in parts and not part_contains(parts[name], row[name])
-    }
-
-
-def _shares(changes: Sequence[set[str]], features: Sequence[str]) -> dict[str, float]:
-    """Return the share of explanations that ask to change each feature; 0 without any."""
-    count = max(len(changes), 1)
-    return {name: sum(name in change for change in changes) / count for name in features}
+def _importances_of(method: str, options: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Return whether a call's result has importances of single queries, and of all of them."""
+    if not method.endswith("importance"):
+        return False, False
+    if method == "local_feature_importance":
+        return True, False
+    return bool(options.get("local_importance")), bool(options.get("global_importance", True))
 
 
 def ask_dice(
@@ -551,7 +558,20 @@ def ask_dice(
             none_found.append(type(error)("No counterfactuals found for any of the query points!"))
         return is_nothing
 
-    return ask(call, nothing)
+    try:
+        return ask(call, nothing)
+    except ExplainerError as error:
+        raise ExplainerError(f"{error}{_likely_cause(error.__cause__)}") from error.__cause__
+
+
+def _likely_cause(failure: BaseException | None) -> str:
+    """Return the end of a message about a failure of DiCE, without any value."""
+    text = ""
+    with suppress(Exception):  # a model's own exception may fail to give its text
+        text = str(failure)
+    causes = [cause for part, cause in LIKELY_CAUSES.items() if part in text]
+    likely = f", probably because {causes[0]}" if causes else ""
+    return f"{likely}; the text of that error may quote rows and is in the traceback (__cause__)"
 
 
 def _printed(outcome: Any) -> Any:

@@ -435,7 +435,6 @@ class ProtectedOwner(_ModelOwner):
                 model=model,
                 population=population,
                 desired=DESIRED,
-                sample_explainer=0,
                 method=clone(anonymizer),
             )
         return Answering(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -179,15 +182,23 @@ class ModelForm:
         return cls(call=call, n_columns=n_columns, has_names=has_names)
 
     def failure(self, rows: pd.DataFrame) -> str:
-        """Return the message for a model that raised on these rows; ``{}`` stands for its error.
+        """Return the message for a model that raised on these rows; ``{}`` stands for its error,
+        which is being handled.
 
         It names columns and never a value.
         """
         texts = [str(name) for name in rows if not types.is_numeric_dtype(rows[name].dtype)]
+        culprits = _columns_in_failure(rows[texts])
+        names = culprits or texts
+        columns = f"{'columns' if len(names) > 1 else 'column'} {listed(names)}"
         causes = []
-        if texts:
-            columns = "columns" if len(texts) > 1 else "column"
-            causes.append(f"many models need numbers, and have none in {columns} {listed(texts)}")
+        if culprits:
+            causes.append(
+                f"it does not take the values of {columns}: many models need numbers, or the"
+                " categories that they were fitted on"
+            )
+        elif texts:
+            causes.append(f"many models need numbers, and have none in {columns}")
         if self.n_columns is not None and self.n_columns != rows.shape[1]:
             causes.append(
                 f"the model was fitted on {self.n_columns} columns, and the schema has"
@@ -202,6 +213,18 @@ class ModelForm:
                 f" function: model=lambda rows: {self.call}(encode(rows))"
             )
         return "; ".join([f"the model raised {{}} on {len(rows)} rows", *causes, check])
+
+
+def _columns_in_failure(rows: pd.DataFrame) -> list[str]:
+    """Return the columns of which the exception that is being handled quotes a value, or else those
+    that it names.
+    """
+    text = ""
+    with suppress(Exception):  # a foreign exception may fail to give its text
+        text = str(sys.exception())
+    names = [str(name) for name in rows]
+    quoted = [name for name in names if any(repr(value) in text for value in rows[name].unique())]
+    return quoted or [name for name in names if re.search(rf"\b{re.escape(name)}\b", text)]
 
 
 def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:

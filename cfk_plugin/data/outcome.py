@@ -28,6 +28,7 @@ from cfk_plugin.errors import (
     listed,
     nameable,
     quiet,
+    shown,
 )
 
 OPPOSITE = "opposite"
@@ -644,7 +645,7 @@ def _check_labels(desired_labels: Sequence[Any], classes: Sequence[Any] | None) 
     unknown = [label for label in desired_labels if label not in classes]
     if unknown:
         raise ModelError(
-            f"`desired` is {unknown[0]!r}, not one of the model's classes: {kinds_of(classes)}"
+            f"`desired` is {shown(unknown[0])}, not one of the model's classes: {kinds_of(classes)}"
             f"{did_you_mean(unknown[:1], [*nameable(classes), OPPOSITE])}"
         )
     if len(desired_labels) > 1 and set(classes) <= set(desired_labels):

@@ -15,7 +15,7 @@ import numpy as np
 
 from cfk_plugin.data.display import card, facts
 from cfk_plugin.data.promises import PROMISES, promise_of
-from cfk_plugin.errors import PolicyError, did_you_mean, require
+from cfk_plugin.errors import PolicyError, did_you_mean, require, shown
 
 T = TypeVar("T")
 GuaranteeName = Literal["lookup", "catalogue"]
@@ -141,7 +141,7 @@ class PrivacyPolicy:
             value = getattr(self, name)
             if value not in choices:
                 raise PolicyError(
-                    f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}"
+                    f"{name} must be one of {', '.join(map(str, choices))}; got {shown(value)}"
                     f"{did_you_mean([value], choices)}"
                 )
         self._check_shares()
@@ -157,7 +157,7 @@ class PrivacyPolicy:
             return
         if not _is_number(margin) or not 0 <= margin < 1:
             raise PolicyError(
-                f'margin must be "auto" or a number from 0 to below 1, got {margin!r}'
+                f'margin must be "auto" or a number from 0 to below 1, got {shown(margin)}'
             )
         if margin > 0 and not may_have_margin:
             raise PolicyError(
@@ -172,7 +172,7 @@ class PrivacyPolicy:
             if value is None or (name == "near_native" and value == "auto"):
                 continue
             if not _is_number(value) or not 0 <= value <= 1:
-                raise PolicyError(f"{name} must be a number between 0 and 1, got {value!r}")
+                raise PolicyError(f"{name} must be a number between 0 and 1, got {shown(value)}")
             # 1 and 1.0 are one policy, and have one hash.
             object.__setattr__(self, name, float(value))
 
@@ -273,7 +273,7 @@ def policy_or(policy: object, default: PrivacyPolicy | None = None) -> PrivacyPo
 
 def _check_whole_number(name: str, value: object, *, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise PolicyError(f"{name} must be a whole number >= {least}, got {value!r}")
+        raise PolicyError(f"{name} must be a whole number >= {least}, got {shown(value)}")
 
 
 def _is_number(value: object) -> bool:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.values import as_pandas
-from cfk_plugin.errors import InputError, rename_hint
+from cfk_plugin.errors import InputError, rename_hint, shown
 
 COPIES_EAGERLY = int(pd.__version__.split(".")[0]) < 3  # pandas 3 copies on write
 FEW = 32
@@ -89,7 +89,7 @@ def require_person(factual: object, features: Iterable[str]) -> None:
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name} must be a whole number >= {least}, got {value!r}")
+        raise InputError(f"{name} must be a whole number >= {least}, got {shown(value)}")
     return int(value)
 
 

@@ -47,6 +47,7 @@ from cfk_plugin.errors import (
     ModelError,
     PolicyError,
     PrivacyLeakWarning,
+    shown,
 )
 from cfk_plugin.metrics.provenance import declarations_of, environment_of
 from cfk_plugin.records.logger import Track, observe
@@ -445,7 +446,7 @@ class DPPrototypes(BaseEstimator):
         for name in ("rows", "prototypes"):
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise PolicyError(f"{name} must be a whole number >= 1, got {value!r}")
+                raise PolicyError(f"{name} must be a whole number >= 1, got {shown(value)}")
         if self.serve not in ("rows", "prototypes"):
             raise PolicyError(f'serve must be "rows" or "prototypes", got {self.serve!r}')
         weight = self.plausibility

@@ -200,6 +200,8 @@ class Catalogue(HostOnly):
         """
         sure = np.flatnonzero(model.sure(rows))
         eligible = least_row_each(person, sure, rows)
+        if not len(eligible):
+            raise PolicyError(_NO_ONE)
         if len(eligible) < settings.k:
             raise PolicyError(_no_group(settings))
         training = _Training(codes, rows, person, eligible, model, settings)
@@ -948,6 +950,12 @@ _NOTHING_STAYED = (
     "no region of the previous catalogue has k first members who are still there and have the"
     " outcome, and newcomers are too few; fit without previous=, which is a release of its own. In"
     " other words: "
+)
+
+
+_NO_ONE = (
+    "the model gives the desired outcome, with the margin, to no one in the table; check how the"
+    " outcome is spelled and typed, as 'Yes' is not 'yes' and 1 is not '1', or lower margin"
 )
 
 

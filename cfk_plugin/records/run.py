@@ -27,7 +27,7 @@ from cfk_plugin.records.tally import PER_EXPLANATION, Tally, metric_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run
+    from mlflow.entities import Experiment, Metric, Run
     from numpy.typing import NDArray
 
 ASKED = metric_of("asked")
@@ -73,15 +73,17 @@ def existing_experiment(client: MlflowClient, name: str | None) -> str | None:
         If it was deleted.
     """
     name = _experiment_or_default(name)
+    experiment: Experiment | None
     if name.startswith(_ID):
-        return name.removeprefix(_ID)
-    experiment = client.get_experiment_by_name(name)
+        experiment = client.get_experiment(name.removeprefix(_ID))
+    else:
+        experiment = client.get_experiment_by_name(name)
     if experiment is None:
         return None
     if experiment.lifecycle_stage == "deleted":
         raise TrackingError(
-            f"the experiment {name!r} was deleted: restore it (mlflow experiments restore"
-            f" --experiment-id {experiment.experiment_id}), or name another one"
+            f"the experiment {experiment.name!r} was deleted: restore it (mlflow experiments"
+            f" restore --experiment-id {experiment.experiment_id}), or name another one"
         )
     return str(experiment.experiment_id)
 

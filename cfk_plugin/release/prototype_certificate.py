@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from cfk_plugin.data.policy import plain_settings, sha256_of
-from cfk_plugin.errors import PolicyError
+from cfk_plugin.errors import PolicyError, shown
 
 Method = Literal["dp"]
 ModelAccess = Literal["public", "dp", "private", "surrogate"]
@@ -280,18 +280,18 @@ class PrototypeCertificate:
 
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise PolicyError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        raise PolicyError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
 
 
 def _check_count(name: str, value: object) -> None:
     # `type`, as a bool is an int
     if type(value) is not int or value < 1:
-        raise PolicyError(f"{name} must be a whole number >= 1, got {value!r}")
+        raise PolicyError(f"{name} must be a whole number >= 1, got {shown(value)}")
 
 
 def _check_budget(prefix: str, epsilon: float, delta: float) -> None:
     is_number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
     if not is_number or not 0 < epsilon < math.inf:
-        raise PolicyError(f"{prefix}epsilon must be a finite number above 0, got {epsilon!r}")
+        raise PolicyError(f"{prefix}epsilon must be a finite number above 0, got {shown(epsilon)}")
     if not 0 <= delta < 1:
-        raise PolicyError(f"{prefix}delta must be in [0, 1), got {delta!r}")
+        raise PolicyError(f"{prefix}delta must be in [0, 1), got {shown(delta)}")

@@ -17,7 +17,7 @@ from cfk_plugin.hookspecs import CounterfactualSource, NativeStatus
 from cfk_plugin.release.anonymizer import KAnonymizer
 
 SECONDS = 10.0
-"""No further person is explained after this time; a search that is running is not interrupted."""
+"""No further person is explained after this time; a search that is running ends first."""
 _TRIED_PER_PERSON = 20  # rows that are predicted for each person to explain
 _log = logging.getLogger("cfk_plugin")
 

@@ -74,7 +74,7 @@ def make() -> PrivacyReport:
             run_name="answers",
             model="models:/progression/1",
         )
-        private = protect(explainer, **settings, groups="sex")
+        private = protect(explainer, **settings, groups="sex", sample_explainer=20)
         run_id = logger.log(private.explain(patients.queries))
         # every patient asks a second time
         private.explain(patients.queries).log(run_id=run_id, tracking_uri=store)

@@ -83,7 +83,7 @@ def protected(explainer: Any, model: Any, target: str, **settings: Any) -> Any:
     population = Population.from_frame(table, schema)
     return protect(
         explainer,
-        **{"model": model, "population": population, "sample_explainer": 0, **settings},
+        **{"model": model, "population": population, **settings},
     )
 
 

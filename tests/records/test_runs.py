@@ -616,11 +616,16 @@ def test_the_active_run_is_used_and_left_running_and_a_name_asks_for_one_nested_
     assert child.data.tags["mlflow.parentRunId"] == run.info.run_id
 
 
-def test_deleted_experiment_is_named(mlflow_store: str) -> None:
-    """The message says how to restore it."""
-    mlflow.delete_experiment(mlflow.create_experiment("credit"))
+@pytest.mark.parametrize("name", ["credit", None])
+def test_deleted_experiment_is_named(
+    mlflow_store: str, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    """The message says how to restore it, also if the environment chose it by its id."""
+    experiment_id = mlflow.create_experiment("credit")
+    mlflow.delete_experiment(experiment_id)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment_id)
     with pytest.raises(TrackingError, match="'credit' was deleted"):
-        explanations().log(experiment="credit")
+        explanations().log(experiment=name)
 
 
 def test_experiment_by_name_is_created_once(mlflow_store: str) -> None:

@@ -138,7 +138,7 @@ def test_prototypes_answer_only_others(access: Any) -> None:
 def wrap(explainer: Any, guarantee: Any) -> Any:
     policy = PrivacyPolicy(k=5, guarantee=guarantee)
     settings: Any = {"model": label, "population": POPULATION, "policy": policy, "desired": 1}
-    return protect(explainer, **settings, sample_explainer=0)
+    return protect(explainer, **settings)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

@@ -1,4 +1,4 @@
-"""By default a catalogue answers: an explainer that depends on rows is sampled, and not asked."""
+"""By default a catalogue answers: an explainer that depends on rows is not asked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CANARY = "the text of this explainer's error"
 
 
 def private(explainer: Any = None, **settings: Any) -> Any:
-    defaults: dict[str, Any] = {"population": POPULATION, "desired": 1, "sample_explainer": 0}
+    defaults: dict[str, Any] = {"population": POPULATION, "desired": 1}
     if "policy" not in settings:
         defaults["k"] = K
     return protect(explainer, model=label, **defaults | settings)

@@ -80,7 +80,7 @@ def nice_of_three() -> Any:
 def wrap(explainer: Any, model: Any, guarantee: Any = "lookup", **settings: Any) -> Any:
     policy = PrivacyPolicy(k=5, guarantee=guarantee)
     settings |= {"model": model, "population": POPULATION, "policy": policy}
-    return protect(explainer, **settings, sample_explainer=0)
+    return protect(explainer, **settings)
 
 
 def outcomes_of(

@@ -12,10 +12,11 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import (
@@ -28,7 +29,7 @@ from cfk_plugin import (
     log_protected_model,
 )
 from cfk_plugin.data.model import Thresholded
-from cfk_plugin.errors import ModelError
+from cfk_plugin.errors import ModelError, PolicyError
 from commands import cfk, output_of
 from oracle import advised_points
 
@@ -199,6 +200,29 @@ def test_model_of_other_columns_names_the_cause(model: Any, words: list[str]) ->
         KAnonymizer().fit(population, model, desired="opposite")
     assert not [word for word in words if word not in str(caught.value)]
     assert "SENTINEL" not in str(caught.value)
+
+
+def test_failing_model_names_the_culprit() -> None:
+    """Of two columns of text, the model encodes one, and fails at the other."""
+    table = JOBS.assign(city=np.where(GRANTED, "Ghent", "Antwerp"))
+    encoder = make_column_transformer((OneHotEncoder(), ["city"]), remainder="passthrough")
+    model = make_pipeline(encoder, LogisticRegression()).fit(table.assign(job=0), GRANTED)
+    population = Population.from_frame(table, Schema.from_frame(table, quasi_identifiers=["age"]))
+    with pytest.raises(ModelError, match="'job'") as caught:
+        KAnonymizer().fit(population, model, desired=True)
+    assert "'city'" not in str(caught.value)
+    assert "SENTINEL" not in str(caught.value)
+
+
+def test_label_of_numpy_is_shown_as_typed() -> None:
+    with pytest.raises(ModelError, match="`desired` is 'lower', not"):
+        fit(TREE, np.str_("lower"))
+
+
+def test_misspelt_outcome_of_a_function_is_refused() -> None:
+    """A function does not list its labels, so the fit finds out that it never gives this one."""
+    with pytest.raises(PolicyError, match="spelled and typed"):
+        fit(TREE.predict, "Low")
 
 
 # --- goals ------------------------------------------------------------------------------------------
