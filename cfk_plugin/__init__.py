@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cfk_plugin.data.schema import Attribute as Attribute
     from cfk_plugin.data.schema import Hierarchy as Hierarchy
     from cfk_plugin.data.schema import Schema as Schema
+    from cfk_plugin.data.wording import Unit as Unit
     from cfk_plugin.data.wording import Wording as Wording
     from cfk_plugin.dp import DPPrototypes as DPPrototypes
     from cfk_plugin.dp.budget import BudgetAccountant as BudgetAccountant
@@ -55,6 +56,7 @@ _HOME = {
     "PrototypeCounterfactual": "release.results",
     "Region": "data.region",
     "Schema": "data.schema",
+    "Unit": "data.wording",
     "Withheld": "release.results",
     "Wording": "data.wording",
     "hookimpl": "hookspecs",

@@ -80,6 +80,9 @@ def schema(
         "monotone": {},
         "never_advise": {},
         "rules": [],
+        "titles": {},
+        "units": {},
+        "outcomes": {},
         "columns": {},
     }
     text = json.dumps(empty, indent=2)

@@ -13,7 +13,7 @@ not depend on the order of the table's columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -28,6 +28,7 @@ from cfk_plugin.data.region import (
     Interval,
     Part,
     Region,
+    dates_of,
     natural,
     spellings,
     to_date,
@@ -35,6 +36,7 @@ from cfk_plugin.data.region import (
     to_text,
 )
 from cfk_plugin.data.relations import Relation
+from cfk_plugin.data.rounding import DAY, resolution_of_dates
 from cfk_plugin.data.schema import ONE_VALUE, Schema, SchemaAttribute
 from cfk_plugin.data.values import (
     LARGEST,
@@ -69,9 +71,6 @@ class Fault(NamedTuple):
 
 MISSING = -1e30
 """The code of a missing number or level: below every other code."""
-
-DAY = 86_400.0
-"""A day in seconds."""
 
 _SAME_NUMBER = 1e-9  # numbers that differ by this share of the column's span are one value
 _MOST_DECIMALS = 6
@@ -190,9 +189,35 @@ class Column(HostOnly):
         return _MOST_DECIMALS
 
     @cached_property
-    def has_times(self) -> bool:
-        """Whether dates of the training table have a time of day."""
-        return self.kind == "date" and bool(np.any(self.values % DAY))
+    def resolution(self) -> float:
+        """How fine the dates of the training table are, see `resolution_of_dates`; 0 of others."""
+        if self.kind != "date":
+            return 0.0
+        return resolution_of_dates(self.on_the_clock(self.values))
+
+    def on_the_clock(self, seconds: Floats) -> Floats:
+        """Return dates as the clocks of the column's time zone show them, of any shape."""
+        zone = zone_of(self.dtype)
+        if zone is None:
+            return seconds
+
+        def shown(moments: pd.DatetimeIndex) -> pd.DatetimeIndex:
+            return moments.tz_localize("UTC").tz_convert(zone).tz_localize(None)
+
+        return _with_dates(seconds, shown)
+
+    def from_the_clock(self, seconds: Floats) -> Floats:
+        """Return the dates for what `on_the_clock` returns; an hour that is skipped is the next."""
+        zone = zone_of(self.dtype)
+        if zone is None:
+            return seconds
+
+        def moments_of(shown: pd.DatetimeIndex) -> pd.DatetimeIndex:
+            is_first = np.ones(len(shown), dtype=bool)  # of two hours that clocks show alike
+            local = shown.tz_localize(zone, ambiguous=is_first, nonexistent="shift_forward")
+            return local.tz_convert("UTC").tz_localize(None)
+
+        return _with_dates(seconds, moments_of)
 
     def encode(self, series: pd.Series) -> Floats:
         """Return the code of each value, shape (n_rows,); NaN if a value has none."""
@@ -362,7 +387,8 @@ class Column(HostOnly):
     def _cell(self, value: Any) -> Any:
         """Return a value in the type of the training table's cells."""
         if self.cell == "str":
-            return value.isoformat(sep=" ") if self.has_times else to_text(value)
+            has_times = self.kind == "date" and self.resolution < DAY
+            return value.isoformat(sep=" ") if has_times else to_text(value)
         if self.cell in ("date", "datetime"):
             moment = pd.Timestamp(value).to_pydatetime()
             return moment.date() if self.cell == "date" else moment
@@ -392,6 +418,15 @@ class Column(HostOnly):
             is_float = types.is_float_dtype(self.dtype)
             return int(code) if code.is_integer() and not is_float else code
         return self.values[int(code)]
+
+
+def _with_dates(seconds: Floats, change: Callable[[pd.DatetimeIndex], pd.DatetimeIndex]) -> Floats:
+    """Return seconds after a change of the dates that they stand for; `MISSING` stays."""
+    is_present = seconds != MISSING
+    changed = seconds.copy()
+    moments = change(pd.DatetimeIndex(dates_of(seconds[is_present])))
+    changed[is_present] = moments.to_numpy(dtype="M8[us]").astype(np.int64) / 1e6
+    return changed
 
 
 def _numbers(series: pd.Series, name: str) -> Floats:

@@ -26,6 +26,7 @@ NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqB
 DATES = {date, datetime, pd.Timestamp, np.datetime64}
 
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
+_NO_SECONDS = re.compile(r"(?<=^\d{2}:\d{2}):00(?=$|[+-])")
 _WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(\.0)?")
 _TRUTHS = {
     "True": ("True", "true", "TRUE", "1", "1.0", "yes"),
@@ -147,7 +148,8 @@ def json_value(value: Any) -> Any:
     """Turn a scalar into what JSON can hold: None for a missing value, ISO text for a date."""
     plain = natural(value)
     if isinstance(plain, date):
-        return plain.isoformat()
+        text = to_text(plain)  # a day has no time, in JSON, too
+        return text if _ISO.fullmatch(text) else plain.isoformat()
     if isinstance(plain, Decimal):  # JSON has no decimals: a float if it is written alike, or text
         is_written_alike = Decimal(repr(float(plain))) == plain
         return float(plain) if is_written_alike else str(plain)
@@ -158,7 +160,20 @@ def spelled(value: Any) -> str:
     """Return a value of a region as it is shown."""
     if isinstance(value, float):  # the shortest decimal, also of a large number
         return float.__repr__(value).removesuffix(".0")
+    if type(value) in DATES and not is_missing(value):
+        moment = pd.Timestamp(value)
+        return f"{moment.date().isoformat()} {time_of_day(moment)}".rstrip()
     return "missing" if value is None else to_text(value)
+
+
+def time_of_day(moment: pd.Timestamp) -> str:
+    """Return the time of a date as people write it, without seconds if they are zero.
+
+    It is empty at midnight, in any time zone: then the date is a day.
+    """
+    if moment == moment.normalize():
+        return ""
+    return _NO_SECONDS.sub("", moment.isoformat(sep=" ").partition(" ")[2])
 
 
 @dataclass(frozen=True, slots=True)

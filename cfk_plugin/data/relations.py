@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.rounding import DAY
 from cfk_plugin.errors import SchemaError, did_you_mean
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ Quantity = Callable[["Floats"], "Floats"]
 
 _CONDITIONAL = re.compile(r"\s*if\s+(.+?)\s+then\s+(.+)", re.DOTALL)
 _QUOTED_NAME = re.compile(r"`([^`]+)`")
-_SECONDS_OF_DAY = 86_400.0
 _SAME = 1e-9  # share of two numbers, by which equal ones may differ
 _FORM = 'write a rule such as "years_employed <= age - 15" or "if owns_home then rent == 0"'
 
@@ -266,7 +266,7 @@ class _Reader:
                 raise SchemaError(
                     f"rule {self._text!r}: {node.id} has no numbers; compare it with a value"
                 )
-            unit = _SECONDS_OF_DAY if column.kind == "date" else 1.0
+            unit = DAY if column.kind == "date" else 1.0
             return lambda rows: rows[:, j] / unit
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             operand = self._quantity(node.operand)

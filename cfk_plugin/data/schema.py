@@ -29,7 +29,7 @@ from cfk_plugin.data.values import (
     unreadable,
     why_inexact,
 )
-from cfk_plugin.data.wording import Language, Wording
+from cfk_plugin.data.wording import Language, Unit, Wording
 from cfk_plugin.errors import SchemaError, counted, did_you_mean
 
 Role = Literal["identifier", "subject", "quasi-identifier", "sensitive", "other", "target"]
@@ -129,10 +129,6 @@ class Hierarchy:
         while self.low[node] > first or self.high[node] < last:
             node = int(self.parent[node])
         return node
-
-    def values_under(self, node: int) -> tuple[str, ...]:
-        """Return the values below a node."""
-        return self.leaves[self.low[node] : self.high[node] + 1]
 
 
 def _values_with_ancestors(table: Any) -> list[tuple[str, ...]]:
@@ -817,7 +813,7 @@ class Schema:
         cost: Mapping[str, float] | None = None,
         rules: Iterable[str] = (),
         titles: Mapping[str, str] | None = None,
-        units: Mapping[str, str] | None = None,
+        units: Mapping[str, str | Unit] | None = None,
         outcomes: Mapping[Any, str] | None = None,
         language: str | Path | Mapping[str, Any] = "en",
         columns: Mapping[str, Attribute] | None = None,
@@ -868,7 +864,8 @@ class Schema:
         titles : mapping of column to the words for it in a sentence
             As they stand in a list of things: ``{"term": "a loan term"}``.
         units : mapping of column to a unit
-            Such as ``"month"``, ``"USD"``, ``"percent"``, or any text of your own, ``"mmHg"``.
+            Such as ``"month"``, ``"USD"``, ``"percent"``, or any text of your own, ``"mmHg"``. If
+            the column has cents and sentences should say euros: ``Unit("EUR", scale=0.01)``.
         outcomes : mapping of the model's label to what it means to a person
             ``{1: "your loan would be approved"}``; the key ``"*"`` is for any other outcome.
         language : str, path or mapping

@@ -61,7 +61,8 @@ class Message:
     changes : tuple of WordedChange
         Those that the lead names, largest first.
     notes : tuple of str
-        Sentences about the answer: what is left out, and for how much of the region it is true.
+        Sentences about the answer: what would be enough today, what is left out, and for how much
+        of the region it is true.
     """
 
     lead: str
@@ -201,9 +202,6 @@ def changes_of(
         else:
             own_words = wording.current_value(column, own_value, part)
             text = _instead(column, new_words, own_words, wording)
-        if column in answer.least:
-            least = wording.current_value(column, answer.least[column], part)
-            text = wording.language.frame("changes", "enough_today", change=text, least=least)
         can_be_chosen = column not in answer.nobody_chooses
         changes.append(WordedChange(column, text, _size(part, own_value), can_be_chosen))
     return sorted(changes, key=lambda change: (-change.size, change.column))
@@ -242,7 +240,11 @@ def message(
     if situation:
         name = "situation" if choices else "only_situation"
         sentences.append(_sentence(wording, name, outcome, changes=language.join(situation)))
-    return Message(" ".join(sentences), tuple(changes), _notes(answer.at_point(), wording))
+    notes = _notes(answer.at_point(), wording)
+    columns = [change.column for change in changes if change.column in answer.least]
+    if columns:
+        notes = (_enough_today(answer, columns, wording), *notes)
+    return Message(" ".join(sentences), tuple(changes), notes)
 
 
 def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> str:
@@ -250,9 +252,33 @@ def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> st
     if not changes:
         return _sentence(wording, "no_change", outcome)
     texts = [change.text for change in changes]
-    name = {1: "one", 2: "two"}.get(len(texts), "more")
-    count = wording.language.count(len(texts))
-    return _sentence(wording, name, outcome, count=count, changes=wording.language.join(texts))
+    changes_in_words = wording.language.join(texts)
+    if len(texts) <= 2:
+        name = "one" if len(texts) == 1 else "two"
+        return _sentence(wording, name, outcome, changes=changes_in_words)
+    return wording.language.counted_frame(
+        "answers",
+        "more",
+        len(texts),
+        outcome=outcome,
+        Outcome=_capitalised(outcome),
+        changes=changes_in_words,
+    )
+
+
+def _enough_today(answer: Answer, columns: Sequence[str], wording: Wording) -> str:
+    """Return the sentence on what would do without the margin, and what the margin is for.
+
+    All values of `columns` together are enough.
+    """
+    language = wording.language
+    least = [wording.described(column, part_of(answer.least[column])) for column in columns]
+    texts = {"least": language.enumeration(least)}
+    name = "enough_together"
+    if len(columns) == 1:
+        name = "enough_today"
+        texts["advised"] = wording.value(columns[0], answer.at_point().parts[columns[0]])
+    return language.frame("answers", name, Least=_capitalised(texts["least"]), **texts)
 
 
 def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
@@ -273,8 +299,12 @@ def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
 
 
 def _sentence(wording: Wording, name: str, outcome: str, **parts: str) -> str:
-    capitalised = outcome[:1].upper() + outcome[1:]
-    return wording.language.frame("answers", name, outcome=outcome, Outcome=capitalised, **parts)
+    parts |= {"outcome": outcome, "Outcome": _capitalised(outcome)}
+    return wording.language.frame("answers", name, **parts)
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
+from cfk_plugin.data.region import to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.values import conform
 from cfk_plugin.errors import HostOnly, PopulationError, load_extra, quiet
 
 PERSON = "person"
 """The column with the person of each row."""
+
+Batch = TypeVar("Batch", pd.DataFrame, pd.Series)
 
 
 def functions() -> Any:
@@ -31,6 +34,19 @@ def plain_columns(df: Any, names: Sequence[str]) -> Any:
 def is_spark_table(table: object) -> bool:
     """Return whether a table is a DataFrame of Spark."""
     return type(table).__module__.startswith("pyspark.") and hasattr(table, "mapInPandas")
+
+
+def quietly(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches of a worker; raise an error without values if one cannot be read.
+
+    Arrow quotes a date that pandas cannot have, and Spark sends the text of an error to its logs.
+    """
+    while True:
+        with quiet("a worker cannot read some rows ({})", PopulationError, is_public=True):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,17 +83,16 @@ class SparkTable(HostOnly):
         one = sql.lit(1)
         if schema.subject is None:
             rows = plain_columns(df, schema.features)
-            rows = rows.withColumn(PERSON, sql.monotonically_increasing_id().cast("string"))
+            rows = rows.withColumn(PERSON, sql.monotonically_increasing_id())
             n_people = sql.count(one)
         else:
             rows = plain_columns(df, [*schema.features, schema.subject])
-            subject = sql.col(rows.columns[-1]).cast("string")
-            rows = rows.select(*rows.columns[:-1], subject.alias(PERSON))
+            rows = rows.withColumnRenamed(rows.columns[-1], PERSON)
             n_people = sql.count_distinct(PERSON)
         aggregates = [
             sql.count(one).alias("rows"),
             n_people.alias("people"),
-            sql.count_if(sql.col(PERSON).isNull()).alias("without_person"),
+            sql.count_if(_is_missing(rows, PERSON)).alias("without_person"),
         ]
         for i, name in enumerate(schema.features):
             is_number = schema[name].kind == "numeric"
@@ -103,13 +118,15 @@ class SparkTable(HostOnly):
         sql = functions()
         *features, person = self.rows.columns
 
-        def shares(persons: pd.Series) -> pd.Series:
-            digests = [hmac.digest(key, f"sample {text}".encode(), "sha256") for text in persons]
-            return pd.Series([int.from_bytes(digest[:7]) / 2**56 for digest in digests])
+        def shares(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+            for persons in quietly(batches):
+                texts = [f"sample {to_text(person)}" for person in persons]
+                digests = [hmac.digest(key, text.encode(), "sha256") for text in texts]
+                yield pd.Series([int.from_bytes(digest[:7]) / 2**56 for digest in digests])
 
         hashed = sql.col(person)
         if self.schema.subject is None:
-            hashed = sql.xxhash64(*features).cast("string")
+            hashed = sql.xxhash64(*features)
         # not deterministic, or Spark would call it several times for each row
         share = sql.pandas_udf(shares, "double").asNondeterministic()
         rows = self.rows.withColumn("share", share(hashed))
@@ -132,15 +149,21 @@ class SparkTable(HostOnly):
 def _aggregates(rows: Any, i: int, *, is_number: bool) -> list[Any]:
     """Return what is aggregated for column i: missing values, and extreme numbers or categories."""
     sql = functions()
-    value = sql.col(rows.columns[i])
-    is_missing = value.isNull()
-    if rows.dtypes[i][1] in ("float", "double"):
-        is_missing = is_missing | sql.isnan(value)
-    present = sql.when(~is_missing, value)
+    is_missing = _is_missing(rows, rows.columns[i])
+    present = sql.when(~is_missing, sql.col(rows.columns[i]))
     n_missing = sql.count_if(is_missing).alias(f"missing{i}")
     if is_number:
         return [n_missing, sql.min(present).alias(f"low{i}"), sql.max(present).alias(f"high{i}")]
     return [n_missing, sql.collect_set(present).alias(f"values{i}")]
+
+
+def _is_missing(rows: Any, name: str) -> Any:
+    """Return whether a column has no value, as a column."""
+    sql = functions()
+    is_missing = sql.col(name).isNull()
+    if dict(rows.dtypes)[name] in ("float", "double"):
+        return is_missing | sql.isnan(name)
+    return is_missing
 
 
 def _edges(summary: pd.DataFrame, i: int) -> pd.Series:

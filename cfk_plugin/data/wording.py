@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
+from gettext import c2py
 from importlib.resources import files
 from numbers import Number
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ from cfk_plugin.data.region import (
     natural,
     sorted_values,
     spellings,
+    time_of_day,
     to_text,
 )
 from cfk_plugin.errors import SchemaError, did_you_mean, listed, quiet
@@ -42,47 +44,123 @@ WHATEVER_WAS_ASKED = "*"
 
 _FOLDER = files("cfk_plugin") / "languages"
 _GROUPED_FROM = 5  # digits before the decimal point: 2019 and 4000 are written without a separator
-_SECONDS = re.compile(r"^(\d{2}:\d{2}):00(?=$|[+-])")  # seconds that are 0
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?")
 _FRAMES = ("values", "changes", "outcomes", "answers", "withheld")
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_PLURAL = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")  # {loan|loans}
+_PLACEHOLDER = re.compile(r"\{([^{}|]*)\}")
+_PLURAL = re.compile(r"\{([^{}|]*(?:\|[^{}|]*)+)\}")  # {loan|loans}
+_RULE_PERIOD = 1000  # the form of a larger number is that of a number below twice the period
 
 Words = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a number is written with its unit.
+    """The unit in which sentences write the numbers of a column.
 
     Attributes
     ----------
-    one, other : str
-        The text for a single 1, and for other numbers; ``{}`` stands for the number.
+    name : str
+        A unit of the language's file, such as ``"month"``, ``"USD"``, ``"percent"`` or ``"share"``
+        (a number of which 1 is 100 %). Any other text is the unit itself, such as ``"mmHg"``.
+    scale : float
+        By what a number of the column is multiplied before it is written: 0.01 if the column has
+        cents and the unit is the euro. It is a power of ten. So the product is exact, and a round
+        number stays round: a sentence never rounds.
+
+    Raises
+    ------
+    SchemaError
+        If the name is no text, or the scale is not a power of ten.
+
+    Examples
+    --------
+    >>> wording = Wording(
+    ...     titles={"income_cents": "an income"}, units={"income_cents": Unit("EUR", scale=0.01)}
+    ... )
+    >>> wording.described("income_cents", Interval(199050, 199050))
+    'an income of €1,990.50'
+    """
+
+    name: str
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SchemaError(
+                'the name of a unit must be a text that is not empty: Unit("EUR", scale=0.01)'
+            )
+        if not is_number(self.scale) or not _is_power_of_ten(self.scale):
+            raise SchemaError(
+                f"unit {self.name!r}: scale must be a power of ten, such as 0.01 or 1000, so that"
+                " round numbers stay round; for another unit, convert the column"
+            )
+
+    @classmethod
+    def of(cls, declared: str | Mapping[str, Any] | Unit) -> Unit:
+        """Return a unit from its name, from what `to_plain` returned, or as it is."""
+        if isinstance(declared, Mapping):
+            return cls(**declared)
+        return declared if isinstance(declared, Unit) else cls(declared)
+
+    def to_plain(self) -> str | dict[str, Any]:
+        """Return the unit as JSON has it: only its name if the numbers stay as they are."""
+        if self.scale == 1:
+            return self.name
+        return {"name": self.name, "scale": self.scale}
+
+
+def _is_power_of_ten(scale: float) -> bool:
+    exact = Decimal(str(scale))
+    return exact.is_finite() and exact > 0 and exact.normalize().as_tuple().digits == (1,)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTexts:
+    """How a language writes a number with its unit.
+
+    Attributes
+    ----------
+    other : str
+        The text for a number; ``{}`` stands for the number.
+    zero, one, two, few, many : str, optional
+        The texts for numbers of these plural categories, if they differ.
     decimals : int, optional
         Of money: how many decimals a number that is not whole has at least.
     is_repeated : bool
         Whether the unit stands beside each of two numbers, as a currency or ``%`` does.
-    times : int
+    times : int or Decimal
         What the number is multiplied by: 100 for a share that is written in percent.
     """
 
-    one: str
     other: str
+    zero: str | None = None
+    one: str | None = None
+    two: str | None = None
+    few: str | None = None
+    many: str | None = None
     decimals: int | None = None
     is_repeated: bool = False
-    times: int = 1
+    times: int | Decimal = 1
 
     @property
     def stands_with_every_number(self) -> bool:
         """Whether two numbers each have the unit."""
         return self.is_repeated or self.decimals is not None
 
+    def text(self, category: str) -> str:
+        """Return the text for numbers of a plural category."""
+        text: str | None = getattr(self, category)
+        return self.other if text is None else text
 
-_WITHOUT_UNIT = Unit("{}", "{}")
+    def exact(self, value: Any) -> Decimal:
+        """Return the number that is written for a value."""
+        return Decimal(str(natural(value))) * self.times
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+_WITHOUT_UNIT = UnitTexts("{}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Language:
     """The frames of sentences, and how numbers, dates and units are written in one language.
 
@@ -145,21 +223,75 @@ class Language:
         content.update(self.sections)
         return content
 
+    @property
+    def plural_categories(self) -> Sequence[str]:
+        """The plural categories of the language, in the order in which phrases write the forms."""
+        categories: Sequence[str] = self.sections["plurals"]["categories"]
+        return categories
+
+    @cached_property
+    def plural_rule(self) -> tuple[int, ...]:
+        """The position of the plural category of each whole number, from 0 to 1999.
+
+        Rules of languages look at small numbers and at the last digits, so that the category of a
+        larger number is that of 1000 and its last three digits.
+        """
+        rule = c2py(self.sections["plurals"]["rule"])
+        return tuple(rule(number) for number in range(2 * _RULE_PERIOD))
+
+    def plural_category(self, number: Decimal | int | None) -> str:
+        """Return the plural category of a number; "other" of a fraction, and if there is none."""
+        if number is None or number != int(number):
+            return "other"
+        whole = abs(int(number))
+        if whole >= _RULE_PERIOD:
+            whole = _RULE_PERIOD + whole % _RULE_PERIOD
+        return self.plural_categories[self.plural_rule[whole]]
+
+    def with_plurals(self, text: str, number: Decimal | int | None) -> str:
+        """Choose of each ``{loan|loans}`` in a text the form for a number.
+
+        If a text has fewer forms than the language, the last one stands for all others.
+        """
+        position = self.plural_categories.index(self.plural_category(number))
+
+        def form(match: re.Match[str]) -> str:
+            forms = match[1].split("|")
+            return forms[min(position, len(forms) - 1)]
+
+        return _PLURAL.sub(form, text)
+
     def frame(self, section: str, name: str, /, *text: str, **parts: str | None) -> str:
         """Fill in a text of the file."""
         frame: str = self.sections[section][name]
         return frame.format(*text, **parts)
 
-    def unit(self, name: str) -> Unit:
+    def counted_frame(self, section: str, name: str, number: int, /, **parts: str) -> str:
+        """Fill in a text of the file with a number and the plural forms that go with it."""
+        frame = self.with_plurals(self.sections[section][name], number)
+        return frame.format(count=self.count(number), **parts)
+
+    def unit(self, name: str) -> UnitTexts:
         """Return a unit of the file; a name that the file does not have is the unit's own text."""
         settings = self.sections["units"].get(name)
         if settings is not None:
-            return Unit(**settings)
-        return Unit(f"{{}} {name}", f"{{}} {name}")
+            return UnitTexts(**settings)
+        return UnitTexts(f"{{}} {name}")
 
-    def number(self, value: Any, unit: Unit = _WITHOUT_UNIT) -> str:
+    def measured(self, value: Any, unit: UnitTexts) -> str:
+        """Write a number in full with its unit."""
+        return self.filled(unit, self.number(value, unit), value)
+
+    def filled(self, unit: UnitTexts, text: str, value: Any) -> str:
+        """Return the text of a number, or of a range that ends with the number, with its unit."""
+        frame = unit.text(self.plural_category(unit.exact(value)))
+        if text.startswith("-") and not frame.startswith("{}"):
+            return "-" + frame.replace("{}", text.removeprefix("-"))  # -€3
+        return frame.replace("{}", text)
+
+    def number(self, value: Any, unit: UnitTexts = _WITHOUT_UNIT) -> str:
         """Write a number in full, without its unit: as it was released, never rounded."""
-        exact = Decimal(str(natural(value))) * unit.times or Decimal(0)  # not -0
+        exact = unit.exact(value) or Decimal(0)  # not -0
         digits = format(exact, "f")
         whole, _, decimals = digits.partition(".")
         decimals = decimals.rstrip("0")
@@ -186,9 +318,9 @@ class Language:
         day = dates["day"].format(
             day=moment.day, month=dates["months"][moment.month - 1], year=moment.year
         )
-        if moment.tz is None and moment == moment.normalize():
+        time = time_of_day(moment)
+        if not time:
             return str(day)
-        time = _SECONDS.sub(r"\1", moment.isoformat(sep=" ").partition(" ")[2])
         words = {"day": moment.day, "month": dates["months"][moment.month - 1]}
         return str(dates["moment"].format(**words, year=moment.year, time=time))
 
@@ -198,6 +330,12 @@ class Language:
             return changes[0]
         return self.frame("changes", "last", first="; ".join(changes[:-1]), last=changes[-1])
 
+    def enumeration(self, items: Sequence[str]) -> str:
+        """List with "and"."""
+        if len(items) == 1:
+            return items[0]
+        return self.frame("values", "both", first=", ".join(items[:-1]), last=items[-1])
+
     def alternatives(self, items: Sequence[str]) -> str:
         """List with "or"; of a long list, the first ones and how many more there are."""
         if len(items) == 1:
@@ -205,7 +343,7 @@ class Language:
         hidden = len(items) - MOST_NAMED
         if hidden > 1:
             named = ", ".join(items[:MOST_NAMED])
-            return self.frame("values", "more", named=named, count=self.count(hidden))
+            return self.counted_frame("values", "more", hidden, named=named)
         return self.frame("values", "either", first=", ".join(items[:-1]), last=items[-1])
 
 
@@ -241,8 +379,29 @@ def _language_from(content: Any, source: str) -> Language:
         )
     sections = {name: part for name, part in content.items() if isinstance(part, Mapping)}
     language = Language(content["language"], MappingProxyType(sections))
+    _check_plurals(language, source)
     _check_placeholders(language, source)
     return language
+
+
+def _check_plurals(language: Language, source: str) -> None:
+    """Raise if the rule of plurals cannot be read, or names a category that is not there."""
+    categories = language.plural_categories
+    rule = f"{source}: plurals.rule"
+    expected = 'an expression of C as in Plural-Forms of gettext, such as "n != 1"'
+    with quiet(f"{rule} is not {expected}", SchemaError):
+        positions = {*language.plural_rule}
+    if not positions <= {*range(len(categories))}:
+        raise SchemaError(
+            f"{rule} gives the position of a category, from 0 to {len(categories) - 1}"
+        )
+    for name, settings in language.sections["units"].items():
+        unknown = {"zero", "one", "two", "few", "many"}.intersection(settings) - {*categories}
+        if unknown:
+            raise SchemaError(
+                f"{source}: units.{name} has the form {listed(sorted(unknown))}, which"
+                " plurals.categories does not have"
+            )
 
 
 def _check_placeholders(language: Language, source: str) -> None:
@@ -254,10 +413,15 @@ def _check_placeholders(language: Language, source: str) -> None:
         for name, text in texts.items():
             english_text = english[section][name]
             placeholders = set(_PLACEHOLDER.findall(english_text))
-            if {"outcome", "Outcome"} & placeholders:
-                placeholders |= {"outcome", "Outcome"}
+            for placeholder in ("outcome", "least"):
+                either = {placeholder, placeholder.title()}
+                if either & placeholders:
+                    placeholders |= either
             is_one_too_many = text.count("{}") > english_text.count("{}")
-            has_stray_brace = bool(set("{}") & set(_PLACEHOLDER.sub("", text)))
+            rest = _PLACEHOLDER.sub("", text)
+            if "count" in placeholders:
+                rest = _PLURAL.sub("", rest)
+            has_stray_brace = bool(set("{}") & set(rest))
             has_unknown_placeholder = not placeholders.issuperset(_PLACEHOLDER.findall(text))
             if is_one_too_many or has_stray_brace or has_unknown_placeholder:
                 in_braces = [f"{{{placeholder}}}" for placeholder in sorted(placeholders)]
@@ -287,6 +451,17 @@ def _texts(name: str, keys: str, declared: Mapping[Any, str]) -> dict[str, str]:
     return _text_keys(declared)
 
 
+def _units(declared: Mapping[str, str | Mapping[str, Any] | Unit]) -> dict[str, Unit]:
+    """Return declared units by column, or raise what is wrong with them."""
+    form = 'column to a text or a Unit, such as {"income_cents": Unit("EUR", scale=0.01)}'
+    try:
+        return {name: Unit.of(unit) for name, unit in declared.items()}
+    except SchemaError as error:
+        raise SchemaError(f"units must be a mapping, {form}: {error}") from None
+    except (AttributeError, TypeError):  # no mapping, or one with other keys
+        raise SchemaError(f"units must be a mapping, {form}") from None
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Wording:
     """How the answers about one table are put into words, in one language.
@@ -297,17 +472,16 @@ class Wording:
         Given as its code, such as ``"de"``, or the path of a file.
     titles : mapping of column to str
         The column as it stands in a list of things: ``"a loan term"``.
-    units : mapping of column to str
-        A unit of the language's file, such as ``"month"``, ``"USD"``, ``"percent"`` or ``"share"``
-        (a number of which 1 is 100 %); any other text is the unit itself, such as ``"mmHg"``.
+    units : mapping of column to Unit
+        A text stands for the `Unit` of this name.
     outcomes : mapping of label to str
         What the model's label means to the person: ``"your loan would be approved"``. The key
         ``"*"`` is for every outcome that has no words, such as a range.
     phrases : mapping of column to str or mapping
         The words for a value, which stand alone. A text with ``{}`` for the value, in which
-        ``{loan|loans}`` stands for the first word after a single 1 and otherwise for the second:
-        ``"{} open {loan|loans}"``. Or a mapping of value to words: ``{"A11": "an overdrawn current
-        account"}``.
+        ``{loan|loans}`` stands for the form after the number, in the order of the language's plural
+        categories: ``"{} open {loan|loans}"``. Or a mapping of value to words: ``{"A11": "an
+        overdrawn current account"}``.
 
     Examples
     --------
@@ -318,7 +492,7 @@ class Wording:
 
     language: Language
     titles: Words
-    units: Words
+    units: Mapping[str, Unit]
     outcomes: Words
     phrases: Mapping[str, str | Words]
 
@@ -327,18 +501,20 @@ class Wording:
         *,
         language: str | Path | Mapping[str, Any] | Language = "en",
         titles: Mapping[str, str] = MappingProxyType({}),
-        units: Mapping[str, str] = MappingProxyType({}),
+        units: Mapping[str, str | Unit] = MappingProxyType({}),
         outcomes: Mapping[Any, str] = MappingProxyType({}),
         phrases: Mapping[str, str | Mapping[Any, str]] = MappingProxyType({}),
     ) -> None:
         if not isinstance(phrases, Mapping):
             raise SchemaError("phrases must be a mapping, column to a text or a mapping")
+        language = Language.of(language)
+        n_forms = len(language.plural_categories)
         settings = {
-            "language": Language.of(language),
+            "language": language,
             "titles": _texts("titles", "column", titles),
-            "units": _texts("units", "column", units),
+            "units": _units(units),
             "outcomes": _texts("outcomes", "label", outcomes),
-            "phrases": {name: _phrase(name, phrase) for name, phrase in phrases.items()},
+            "phrases": {name: _phrase(name, phrase, n_forms) for name, phrase in phrases.items()},
         }
         for name, setting in settings.items():
             object.__setattr__(self, name, setting)
@@ -351,7 +527,7 @@ class Wording:
         return {
             "language": self.language.to_plain(),
             "titles": dict(self.titles),
-            "units": dict(self.units),
+            "units": {name: unit.to_plain() for name, unit in self.units.items()},
             "outcomes": dict(self.outcomes),
             "phrases": {
                 name: phrase if isinstance(phrase, str) else dict(phrase)
@@ -396,11 +572,15 @@ class Wording:
         title: str | None = self.titles.get(column, usual.get("title"))
         return title
 
-    def unit(self, column: str) -> Unit:
-        """Return the unit of a column's numbers."""
+    def unit(self, column: str) -> UnitTexts:
+        """Return how a column's numbers are written with their unit."""
         usual = self.language.sections["columns"].get(column.lower(), {})
-        name = self.units.get(column, usual.get("unit"))
-        return _WITHOUT_UNIT if name is None else self.language.unit(name)
+        if column not in self.units:
+            name = usual.get("unit")
+            return _WITHOUT_UNIT if name is None else self.language.unit(name)
+        declared = self.units[column]
+        texts = self.language.unit(declared.name)
+        return replace(texts, times=texts.times * Decimal(str(declared.scale)))
 
     def described(self, column: str, part: Part, node: str | None = None) -> str:
         """Return what a part of an answer says of a column: "a loan term of 24 to 36 months".
@@ -426,6 +606,12 @@ class Wording:
         may_be_missing = part.missing if isinstance(part, Interval) else None in part
         return language.frame("values", "or_not_stated", value) if may_be_missing else value
 
+    def value(self, column: str, part: Part) -> str:
+        """Return what `described` does, without the column's title or name."""
+        if column in self.phrases:
+            return self.described(column, part)
+        return self._value(column, part)
+
     def words(self, column: str) -> Words:
         """Return the words of single values of a column, which stand alone."""
         phrase = self.phrases.get(column)
@@ -439,14 +625,10 @@ class Wording:
         words = self.words(column)
         return len(words) > 0 and all(_words_of(value, words) for value in stated_values(part))
 
-    def form_of_current_value(self, column: str) -> Literal["count", "plain", "measured"]:
-        """Return how the number that the person has is written: as a count in words, without a
-        unit ("plain"), or with one ("measured").
-        """
+    def counts(self, column: str) -> bool:
+        """Return True if the phrase of a column has a noun for its numbers, as "{loan|loans}"."""
         phrase = self.phrases.get(column)
-        if not isinstance(phrase, str):
-            return "measured"
-        return "count" if _PLURAL.search(phrase) else "plain"
+        return isinstance(phrase, str) and _PLURAL.search(phrase) is not None
 
     def current_value(self, column: str, value: Any, part: Part) -> str:
         """Return the value that the person has, as it stands after "instead of".
@@ -456,23 +638,22 @@ class Wording:
         words = _words_of(value, self.words(column))
         if words is not None:
             return words
-        form = self.form_of_current_value(column)
-        if form == "count":
-            return self._counted_alone(value)
+        is_counted = self.counts(column)
         # A number may become missing, too; only its unit tells it from a code.
         is_unstated_number = column in self.units and part == frozenset({None})
-        if not isinstance(part, Interval) and not is_unstated_number:
+        if not isinstance(part, Interval) and not is_unstated_number and not is_counted:
             return self._category(value)
         if isinstance(part, Interval) and part.levels is not None:
             return self._quoted(value)
-        if form == "measured" and is_number(value):
-            unit = self.unit(column)
-            number = self.language.number(value, unit)
-            # "Not stated" and words of the new value do not say the unit.
-            if unit.stands_with_every_number or self.has_declared_words(column, part):
-                return _filled(unit, number, value)
-            return number
-        return self._value_alone(value)
+        if not is_number(value):
+            return self._value_alone(value)
+        unit = self.unit(column)
+        if is_counted:
+            return self._counted_alone(value, unit)
+        # "Not stated" and words of the new value do not say the unit.
+        if unit.stands_with_every_number or self.has_declared_words(column, part):
+            return self.language.measured(value, unit)
+        return self.language.number(value, unit)
 
     def outcome(self, outcome: Outcome) -> str:
         """Return the outcome as a clause: "your loan would be approved"."""
@@ -530,41 +711,38 @@ class Wording:
             return language.frame("values", "range", **ends)
         return self._measured(part.low, part.high, self.unit(column))
 
-    def _measured(self, low: Any, high: Any, unit: Unit) -> str:
+    def _measured(self, low: Any, high: Any, unit: UnitTexts) -> str:
         language = self.language
-        low_text = language.number(low, unit)
         if low == high:
-            return _filled(unit, low_text, low)
-        high_text = language.number(high, unit)
+            return language.measured(low, unit)
         if unit.stands_with_every_number:
-            ends = {"low": _filled(unit, low_text, low), "high": _filled(unit, high_text, high)}
+            ends = {"low": language.measured(low, unit), "high": language.measured(high, unit)}
             return language.frame("values", "range", **ends)
-        return _filled(unit, language.frame("values", "range", low=low_text, high=high_text), None)
+        ends = {"low": language.number(low, unit), "high": language.number(high, unit)}
+        return language.filled(unit, language.frame("values", "range", **ends), high)
 
     def _in_phrase(self, phrase: str, column: str, part: Part, node: str | None) -> str:
         """Fill a phrase such as "{} open {loan|loans}"."""
-        is_count = _PLURAL.search(phrase) is not None
-        single = part.low if isinstance(part, Interval) and part.low == part.high else None
-        if isinstance(part, frozenset) and len(part) == 1:
-            single = next(iter(part))
+        values = stated_values(part)
+        number = None
+        if is_number(values[-1]) and node is None:
+            number = self.unit(column).exact(values[-1])
         if node is not None:
             value = node
-        elif is_count and single is not None and _is_count(single):
-            value = self.language.count(int(single), before_noun=True)
+        elif self.counts(column) and len(values) == 1 and _is_count(number):
+            value = self.language.count(int(number or 0), before_noun=True)
         else:
             value = self._value(column, part)
-        is_one = single is not None and is_number(single) and single == 1
-        form = r"\1" if is_one else r"\2"  # {loan|loans}
-        words = _PLURAL.sub(form, phrase)
-        return words.replace("{}", value)
+        return self.language.with_plurals(phrase, number).replace("{}", value)
 
-    def _counted_alone(self, value: Any) -> str:
+    def _counted_alone(self, value: Any, unit: UnitTexts) -> str:
         """Return a count whose noun the sentence has said before: "three", "none"."""
-        if not _is_count(value):
-            return self._value_alone(value)
-        if value == 0:
+        number = unit.exact(value)
+        if not _is_count(number):
+            return self.language.number(value, unit)
+        if number == 0:
             return str(self.language.sections["numbers"]["none"])
-        return self.language.count(int(value), before_noun=True)
+        return self.language.count(int(number), before_noun=True)
 
     def _in_declared_words(self, words: Words, part: Part) -> str:
         """Return a part in the words of its values: "a basic school or a high school".
@@ -583,13 +761,11 @@ class Wording:
 
     def _value_alone(self, value: Any) -> str:
         """Return a value without column and unit; text in quotation marks."""
-        if is_number(value):
-            return self.language.number(value)
-        if isinstance(value, date) or _is_day(value):
-            return self.language.date(value)
-        return self._quoted(value)
+        return self.language.number(value) if is_number(value) else self._quoted(value)
 
     def _quoted(self, value: Any) -> str:
+        if isinstance(value, date) or _is_date_as_text(value):
+            return self.language.date(value)
         if isinstance(value, (bool, np.bool_)):
             name = "true" if value else "false"
             value = self.language.frame("values", name)
@@ -637,9 +813,9 @@ def is_number(value: object) -> bool:
     return not is_missing(value)
 
 
-def _is_day(value: object) -> bool:
-    """Return True if a value is the text of a day of the calendar, as 2024-12-31 is."""
-    if not isinstance(value, str) or not _DAY.fullmatch(value):
+def _is_date_as_text(value: object) -> bool:
+    """Return True if a value is the text of a date of the calendar, as 2024-12-31 is."""
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
         return False
     return not is_missing(pd.to_datetime(value, errors="coerce"))
 
@@ -648,17 +824,17 @@ def _is_count(value: Any) -> bool:
     return is_number(value) and value >= 0 and value == int(value)
 
 
-def _filled(unit: Unit, text: str, value: Any) -> str:
-    is_one = value is not None and value * unit.times == 1
-    frame = unit.one if is_one else unit.other
-    if text.startswith("-") and not frame.startswith("{}"):
-        return "-" + frame.replace("{}", text.removeprefix("-"))  # -€3
-    return frame.replace("{}", text)
+def _phrase(column: str, declared: Any, n_forms: int) -> str | dict[str, str]:
+    """Return a phrase in the form in which it is kept, or raise what is wrong with it.
 
-
-def _phrase(column: str, declared: Any) -> str | dict[str, str]:
-    """Return a phrase in the form in which it is kept, or raise what is wrong with it."""
+    `n_forms` is how many plural forms the language has.
+    """
     if isinstance(declared, str):
+        if any(forms.count("|") >= n_forms for forms in _PLURAL.findall(declared)):
+            raise SchemaError(
+                f"column {column!r}: a phrase has more plural forms than the language, which has"
+                f" {n_forms}"
+            )
         rest = _PLURAL.sub("", declared)
         if "{}" in rest and not set("{}") & set(rest.replace("{}", "")):
             return declared

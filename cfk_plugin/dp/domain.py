@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from pandas.api import types
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from cfk_plugin.data.codes import DAY, Column
+from cfk_plugin.data.codes import Column
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.region import dates_of, is_missing, spellings, to_number, to_text
+from cfk_plugin.data.rounding import DAY, multiples, resolution_of_dates, steps_within
 from cfk_plugin.data.schema import Schema, SchemaAttribute, type_of_values
 from cfk_plugin.data.tables import table_of
 from cfk_plugin.data.values import conform, to_numbers
@@ -27,6 +28,7 @@ from cfk_plugin.errors import InputError, PrivacyLeakWarning, SchemaError
 from cfk_plugin.metrics.heom import hashes_of
 
 _BINS = 16  # for a numeric feature with only bounds declared
+_PRECISION = 1e-9  # least distance between fractional numbers, as a share of their range
 _VALUES = 20  # whole numbers with at most this many values have a bin for each
 
 
@@ -68,8 +70,8 @@ class PublicColumn:
         if self.attribute.bins is not None:
             return np.array(self.attribute.bins)
         low, high = self.attribute.bounds or (0.0, 0.0)
-        if self.is_whole and high - low < _VALUES * self.step:
-            return np.append(np.arange(low, high + self.step, self.step), high)
+        if self.is_whole and high - low < _VALUES * self.finest:
+            return np.append(np.arange(low, high + self.finest, self.finest), high)
         return np.linspace(low, high, _BINS + 1)
 
     @cached_property
@@ -141,24 +143,36 @@ class PublicColumn:
             found[np.isnan(numbers)] = self.listed if self.attribute.nullable else -1
         return found
 
+    @cached_property
+    def finest(self) -> float:
+        """The least distance between numbers; dates are as fine as their bounds or bins."""
+        ends = np.array(self.attribute.bins or self.attribute.bounds or (0.0, 0.0))
+        if self.is_date:
+            return max(self.step, resolution_of_dates(ends))
+        return self.step if self.is_whole else (float(ends[-1] - ends[0]) or 1.0) * _PRECISION
+
+    @cached_property
+    def steps(self) -> NDArray[np.float64]:
+        """What drawn numbers of each bin are multiples of, so that they are round."""
+        return steps_within(np.diff(self.edges), self.finest, are_dates=self.is_date)
+
     def draw(self, codes: NDArray[np.int32], random: np.random.Generator) -> pd.Series:
-        """Return a value for each code: a number drawn uniformly from its bin, or the declared
-        value.
+        """Return a value for each code: a round number drawn uniformly from its bin, or the
+        declared value.
         """
         missing = codes >= self.listed
         if not self.is_numeric:
             return pd.Series(self.pick(np.where(missing, self.listed, codes)))
         at = np.where(missing, 0, codes)
-        low, high = self.edges[at] / self.step, self.edges[at + 1] / self.step
-        if self.is_whole:
-            first, last = (
-                np.ceil(low),
-                np.where(at == self.listed - 1, np.floor(high), np.ceil(high) - 1),
-            )
-            numbers = np.floor(first + random.random(len(at)) * (np.maximum(last - first, 0) + 1))
-            numbers *= self.step
-        else:
-            numbers = low + random.random(len(at)) * (high - low)
+        steps = self.steps[at]
+        low = self.edges[at] / steps
+        high = self.edges[at + 1] / steps
+        first = np.ceil(low)
+        last = np.where(at == self.listed - 1, np.floor(high), np.ceil(high) - 1)
+        counts = np.floor(first + random.random(len(at)) * (np.maximum(last - first, 0) + 1))
+        numbers = multiples(counts, steps)
+        if not self.is_whole:  # a bin may be a single number, which is not round
+            numbers = np.clip(numbers, self.edges[at], self.edges[at + 1])
         return self.to_dtype(pd.Series(numbers).mask(pd.Series(missing)))
 
     def rounded(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:

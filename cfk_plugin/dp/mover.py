@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cfk_plugin.data.rounding import round_outwards
 from cfk_plugin.data.tables import one_row
 from cfk_plugin.dp.domain import PublicDomain
 from cfk_plugin.dp.forest import Likelihood
@@ -324,8 +325,8 @@ class Mover:
         """Return numbers that come part of the way to own ones, in the first column left to each
         row.
 
-        The gain of a number that comes a second time, as whole numbers are rounded, is 0. Trials
-        are those with a gain.
+        Numbers are rounded away from own ones. The gain of a number that comes a second time is 0.
+        Trials are those with a gain.
         """
         is_apart = np.isfinite(own.numbers) & (own.numbers != points.numbers)
         if left is not None:
@@ -333,11 +334,13 @@ class Mover:
         at = np.flatnonzero(is_apart.any(axis=1))
         column = is_apart[at].argmax(axis=1)
         start = points.numbers[at, column, None]
-        numbers = start + (own.numbers[at, column, None] - start) * _PARTS
+        goal = own.numbers[at, column, None]
+        numbers = np.empty((len(at), len(_PARTS)))
         codes = np.empty(numbers.shape, dtype=np.int32)
         for j in np.unique(column):
             rows = column == j
-            numbers[rows], codes[rows] = self._declared(int(j), numbers[rows])
+            changes = (start[rows] - goal[rows]) * (1 - _PARTS)
+            numbers[rows], codes[rows] = self._declared(int(j), goal[rows], changes)
         gains = np.abs(numbers - start) / self._widths[column, None]
         gains += weight[at, None] * self._gains(points.codes[at], column, codes)
         gains[np.diff(numbers, prepend=start) == 0] = 0.0
@@ -347,11 +350,11 @@ class Mover:
         return _Nearer(at, column, codes, numbers, gains, row, part, trials)
 
     def _declared(
-        self, j: int, numbers: NDArray[np.float64]
+        self, j: int, own: NDArray[np.float64], changes: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-        """Return numbers as a column may have them, and their codes."""
+        """Return own numbers after changes as round numbers of a column, and their codes."""
         column = self.domain.columns[j]
-        numbers = column.rounded(numbers)
+        numbers = round_outwards(own, changes, column.finest, are_dates=column.is_date)
         codes = np.searchsorted(column.edges, numbers, side="right") - 1
         return numbers, codes.clip(0, len(column.edges) - 2).astype(np.int32)
 

@@ -196,7 +196,8 @@ class Catalogue(HostOnly):
         Raises
         ------
         PolicyError
-            If the people with the outcome form no group with k, l and t.
+            If the people with the outcome form no group with k, l and t, or there are no handles
+            for a previous catalogue.
         """
         sure = np.flatnonzero(model.sure(rows))
         eligible = least_row_each(person, sure, rows)
@@ -206,7 +207,9 @@ class Catalogue(HostOnly):
             raise PolicyError(_no_group(settings))
         training = _Training(codes, rows, person, eligible, model, settings)
         stayed = Stayed.nothing(codes, eligible)
-        if previous is not None and handles is not None:
+        if previous is not None:
+            if handles is None:
+                raise PolicyError("a previous catalogue needs handles, which recognise its people")
             stayed = previous.stayed(
                 rows, person, sure, handles.of_row, settings.k, codes, training.is_diverse
             )
@@ -690,15 +693,15 @@ def _of_all_rows(
     in_groups = np.append(new.members, new.others)
     regions = Regions.of_groups(codes, rows[in_groups], np.append(new.group, new.group_of_others))
     counts = recount.count(regions, stayed.regions.take(stayed.is_kept), unseen, centres[is_unseen])
-    n_most = k if previous is None else inf
+    n_enough = k if previous is None else inf
     dropped = [
-        values[_is_of_few(n_people, n_most)]
+        values[_is_of_few(n_people, n_enough)]
         for values, n_people in zip(unseen, counts.of_values, strict=True)
     ]
     shared = [values.without(few) for values, few in zip(shared, dropped, strict=True)]
     raise_if_not_shared(shared, k)
     is_kept = np.ones(len(centres), dtype=bool)
-    is_kept[is_unseen] = ~_is_of_few(counts.of_combinations, n_most)
+    is_kept[is_unseen] = ~_is_of_few(counts.of_combinations, n_enough)
     for i, few in enumerate(dropped):
         is_kept &= ~np.isin(centres[:, i], few)
     corners = codes.rows_of(counts.corners, np.full(len(codes.private), MISSING))
@@ -711,9 +714,9 @@ def _of_all_rows(
     )
 
 
-def _is_of_few(n_people: Ints, n_most: float) -> Mask:
-    """Return which counts are of someone, but of fewer people than `n_most`."""
-    return (n_people > 0) & (n_people < n_most)
+def _is_of_few(n_people: Ints, n_enough: float) -> Mask:
+    """Return which counts are of someone, but of fewer people than `n_enough`."""
+    return (n_people > 0) & (n_people < n_enough)
 
 
 def _are_among(rows: Floats, others: Floats) -> Mask:

@@ -292,7 +292,7 @@ def plain_column(column: Column, public: Floats | None, key: bytes) -> dict[str,
         return facts | {
             "span": column.span,
             "decimals": column.decimals,
-            "has_times": column.has_times,
+            "resolution": column.resolution,
         }
     values = [_plain_scalar(value) for value in column.values.tolist()]
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -357,7 +357,7 @@ def _column(
             attribute, kind, numbers, facts["has_missing"], dtype, missing, facts["cell"]
         )
         # what would be computed from the training values
-        vars(column).update({name: facts[name] for name in ("span", "decimals", "has_times")})
+        vars(column).update({name: facts[name] for name in ("span", "decimals", "resolution")})
         return column
     values = np.empty(len(facts["values"]), dtype=object)
     values[:] = facts["values"]

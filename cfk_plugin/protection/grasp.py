@@ -53,7 +53,7 @@ def grasp_regions(
     has_outcome: HasOutcome,
     neighbors_of: Callable[[int], Mask],
     *,
-    settings: GraspSettings | None = None,
+    settings: GraspSettings,
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> list[Proposal | None]:
@@ -68,14 +68,13 @@ def grasp_regions(
         It is called for each region that is looked at.
     neighbors_of : callable on the position of a counterfactual
         Which training rows are predicted the outcome that it must reach, shape (n_rows,).
-    settings : GraspSettings, optional
+    settings : GraspSettings
     random_state : int
         A counterfactual's draws depend on it and on the position of the counterfactual.
     progress : callable, optional
     """
     if cells.n_people < goal.k:
         return [None] * len(counterfactuals)
-    settings = settings or GraspSettings()
     proposals: list[Proposal | None] = []
     for i, row in enumerate(counterfactuals):
         view = Surroundings.of(cells, row)

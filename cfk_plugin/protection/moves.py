@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfk_plugin.data.codes import DAY, MISSING, Column, Floats, Ints, Mask, gaps
+from cfk_plugin.data.codes import MISSING, Column, Floats, Ints, Mask, gaps
 from cfk_plugin.data.constraints import Limits
+from cfk_plugin.data.rounding import round_outwards
 from cfk_plugin.errors import HostOnly
 
 Keeps = Callable[[Floats, Ints], Mask]
@@ -30,7 +31,6 @@ _RUNG_RATIO = 1.05  # between two numbers that are tried
 _STEPS = 20  # by which all changes of an answer shrink together
 _RUNGS = 86  # between a change and a 66th of it
 _CLOSED = 1.08  # a number shrinks no more if a change smaller by this factor is refused
-_ROUNDING = 0.05  # share of a change by which it may grow to be a round number
 _MOST_PASSES = 64
 _TIE = 1e-9
 
@@ -310,7 +310,7 @@ def _rungs(column: Column, factual: Floats, advised: Floats, refused: Floats) ->
         is_open = np.abs(change) > refused * _CLOSED
         change = np.where(is_open, change, 0.0)
         shares = _RUNG_RATIO ** -np.arange(_RUNGS, 0.0, -1.0)
-        values = round_outwards(column, first, change[:, None] * shares)
+        values = round_change(column, first, change[:, None] * shares)
     else:
         steps = np.arange(1, max(int(np.abs(change).max(initial=0)), 1))
         values = first + np.sign(change)[:, None] * steps
@@ -321,26 +321,17 @@ def _rungs(column: Column, factual: Floats, advised: Floats, refused: Floats) ->
     return np.hstack([first, np.where(is_new, values, np.nan)])
 
 
-def round_outwards(column: Column, factual: Floats, change: Floats) -> Floats:
+def round_change(column: Column, factual: Floats, change: Floats) -> Floats:
     """Return a query's own numbers plus changes, as round numbers away from its own.
 
-    The step is the largest of 1, 2 and 5 times a power of ten that is at most 5 % of the change,
-    but at least the last decimal of the column. Dates are rounded to days if they have no time of
-    day. The arrays are broadcast together.
+    See `round_outwards`. Numbers have no more decimals than the column, dates no finer times than
+    it has in its own time zone. The arrays are broadcast together.
     """
-    unit = 1.0
-    finest = 10.0**-column.decimals
-    if column.kind == "date" and not column.has_times:
-        unit = DAY
-        finest = 1.0
-    size = np.maximum(np.abs(change) / unit * _ROUNDING, finest)
-    power = 10.0 ** np.floor(np.log10(size) + _TIE)
-    mantissa = size / power
-    step = power * np.where(mantissa >= 5 - _TIE, 5, np.where(mantissa >= 2 - _TIE, 2, 1))
-    counts = (factual + change) / unit / step
-    counts = np.where(change > 0, np.ceil(counts - _TIE), np.floor(counts + _TIE))
-    rounded: Floats = np.round(counts * step, column.decimals) * unit
-    return rounded
+    if column.kind != "date":
+        return round_outwards(factual, change, 10.0**-column.decimals)
+    clock = column.on_the_clock(factual)
+    rounded = round_outwards(clock, change, column.resolution, are_dates=True)
+    return column.from_the_clock(rounded)
 
 
 def _best_rungs(
@@ -443,7 +434,7 @@ def _shrunk(column: Column, factual: Floats, advised: Floats, shares: Floats) ->
     is_between = (factual != MISSING) & (advised != MISSING) & (factual != advised)
     change = np.where(is_between, advised - factual, 1.0)[:, None] * shares
     if column.is_numeric:
-        values = round_outwards(column, factual[:, None], change)
+        values = round_change(column, factual[:, None], change)
     else:
         values = factual[:, None] + np.sign(change) * np.ceil(np.abs(change) - _TIE)
     is_smaller = np.abs(values - factual[:, None]) < np.abs(advised - factual)[:, None]

@@ -61,7 +61,7 @@ class Changes(NamedTuple):
     in_no_group : int
         People with the outcome who are members of no group: first members of regions that went, and
         newcomers who are too few.
-    slack : int
+    slack : float
         With so many more people than k in each group, who leave at the same rate, nine in ten
         regions would have stayed; inf if no number is enough.
     """
@@ -137,7 +137,8 @@ class FirstMembers(HostOnly):
 class Previous(HostOnly):
     """The previous catalogue of an outcome, in the codes of today's table.
 
-    Regions and values that today's table has no codes for are left out.
+    Regions, centres and shared values that today's table has no codes for are left out. An entry
+    without them stays, with the region -1 or values that are NaN, and counts as dropped.
 
     Attributes
     ----------
@@ -415,7 +416,7 @@ class Stayed(HostOnly):
     region_of_corner : shape (n_corners,)
     is_kept : shape (n_regions,)
     members : of each region that is kept, one row of each first member who is still there
-    slack : int
+    slack : float
         See `Changes`.
     """
 

@@ -63,26 +63,13 @@ class ExactProtector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraspProtector:
+class GraspProtector(GraspSettings):
     """CF-K as published: GRASP of Goethals, Sörensen and Martens (2023), Algorithm 1, for
     comparison.
 
     It protects against linking a region to people by quasi-identifiers. Nothing about its result is
-    proven.
-
-    Parameters
-    ----------
-    alpha : int
-        Number of neighbours to draw from.
-    iterations : int
-        Restarts.
-    samples : int
-        Combinations that are drawn for a pureness.
+    proven. Its parameters are those of `cfk_plugin.protection.grasp.GraspSettings`.
     """
-
-    alpha: int = 20
-    iterations: int = 3
-    samples: int = 100
 
     name = "grasp"
     randomised = True  # running it again for another person is not conclusive
@@ -95,14 +82,13 @@ class GraspProtector:
         def neighbors_of(i: int) -> Mask:
             return request.has_outcome(np.full(len(every_row), i), every_row)
 
-        settings = GraspSettings(alpha=self.alpha, iterations=self.iterations, samples=self.samples)
         proposals = grasp_regions(
             cells,
             request.rows,
             _goal_of(request.policy),
             request.has_outcome,
             neighbors_of,
-            settings=settings,
+            settings=self,
             random_state=request.random_state,
             progress=request.progress,
         )

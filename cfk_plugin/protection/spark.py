@@ -24,7 +24,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.codes import MISSING, Codes, Floats, Ints, distinct_rows
-from cfk_plugin.data.spark import PERSON, SparkTable, functions
+from cfk_plugin.data.region import to_text
+from cfk_plugin.data.spark import PERSON, SparkTable, functions, quietly
 from cfk_plugin.errors import CFKError, HostOnly, PopulationError, quiet
 from cfk_plugin.protection.catalogue_file import CatalogueFile
 from cfk_plugin.protection.groups import nearest_groups
@@ -161,13 +162,13 @@ class _Job:
         Whatever fails gives a row that says so. Spark would write an exception, with its text, to
         its logs.
         """
-        for rows in _joined(batches):
-            try:
+        try:
+            for rows in _joined(quietly(batches)):
                 with quiet("{}", CFKError):
                     results = self._results(rows)
-            except CFKError:
-                results = _result(_FAILED, np.zeros(1, dtype=np.int64))
-            yield results
+                yield results
+        except CFKError:
+            yield _result(_FAILED, np.zeros(1, dtype=np.int64))
 
     @cached_property
     def _codes(self) -> Codes:
@@ -255,7 +256,7 @@ def _result(
         {
             "kind": np.full(len(place), kind, dtype=np.int32),
             "place": place,
-            PERSON: pd.Series(persons or nothing, dtype=object),
+            PERSON: pd.Series(persons or nothing, dtype=object).map(to_text, na_action="ignore"),
             "corner": pd.Series(corners or nothing, dtype=object),
         }
     )

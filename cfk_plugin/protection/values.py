@@ -22,7 +22,8 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from cfk_plugin.data.codes import DAY, MISSING, Column, Floats, Ints, Mask
+from cfk_plugin.data.codes import MISSING, Column, Floats, Ints, Mask
+from cfk_plugin.data.rounding import DAY
 from cfk_plugin.errors import HostOnly, PolicyError
 
 LEAST_CROWD = 2
@@ -216,9 +217,8 @@ def _resolution(column: Column, length: float) -> tuple[float, float]:
     Dates are whole days, unless their range has less than 20 days and they have times of day.
     """
     if column.kind == "date":
-        if column.has_times and length < _GRID_STEPS * DAY:
-            return 1.0, 1.0
-        return DAY, DAY
+        unit = column.resolution if length < _GRID_STEPS * DAY else DAY
+        return unit, unit
     if column.decimals >= _MOST_DECIMALS:
         return 1.0, 0.0
     return 1.0, 10.0**-column.decimals
@@ -269,13 +269,14 @@ def _round_end(
 def _in_column(column: Column, numbers: Floats) -> Floats:
     """Return the codes that numbers have once they are in the column's type, shape (n,).
 
-    A number that a training row has gets the code of that row, so that they can be compared.
+    A number that a training row has gets the code of that row, so that they can be compared. A
+    date is what the clocks of the column's time zone show, so that a day begins at midnight there.
     """
     lowest, highest = _limits(column)
-    is_inside = (numbers >= lowest) & (numbers <= highest)
-    codes = numbers.copy()
+    codes = column.from_the_clock(numbers).copy()
+    is_inside = (codes >= lowest) & (codes <= highest)
     if is_inside.any():
-        codes[is_inside] = column.encode(pd.Series(column.decode(numbers[is_inside])))
+        codes[is_inside] = column.encode(pd.Series(column.decode(codes[is_inside])))
     return codes
 
 

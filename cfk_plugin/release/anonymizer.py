@@ -230,7 +230,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         ModelError
             If the model is not the one with which the catalogue was fitted.
         """
-        models_later = [thresholded(later_model, threshold) for later_model in later]
+        models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
         file = CatalogueFile.read(path, configured_key(key))
         catalogue = Catalogue.of_file(file, thresholded(model, threshold), models_later)
         return cls.of_catalogue(catalogue, model, plugins=plugins)
@@ -298,7 +298,8 @@ class KAnonymizer(HostOnly, BaseEstimator):
         versions = self.manager_.versions()
         self.method_ = "catalogue" if self.lookup_ is None else self.lookup_.method
         self._personal_columns = self._columns_to_warn_of()
-        self._environment = environment_of(plugins=versions, seed=self.random_state, model=model)
+        seed = None if self.population_ is None else self.random_state  # a file has no seed
+        self._environment = environment_of(plugins=versions, seed=seed, model=model)
         self._provenance = {
             "method": self.method_,
             "population": self.fingerprint_,
@@ -413,6 +414,12 @@ class KAnonymizer(HostOnly, BaseEstimator):
                 )
             numbers, first, query = np.unique(number, return_index=True, return_inverse=True)
             queries = self.rows(factuals.iloc[first])
+            codes = self.rows(factuals).codes
+            if not np.array_equal(codes, queries.codes[query], equal_nan=True):
+                raise InputError(
+                    "counterfactuals of one query have different factuals; give each the factual of"
+                    " its query, or another query number"
+                )
         request = Request(
             numbers=numbers,
             queries=queries,
@@ -469,7 +476,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         depends_on_no_row: bool = False,
         track: Track = False,
     ) -> Explanations:
-        """Answer a request; every other way to explanations ends here.
+        """Answer a request; `explain`, `transform` and wrapped explainers end here.
 
         Parameters
         ----------
@@ -526,7 +533,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
             )
         if self.lookup_ is not None and request.counterfactuals is not None:
             return self.lookup_.answer(request, request.counterfactuals)
-        raise InputError("a catalogue needs queries, and a lookup counterfactuals")
+        raise InputError  # no caller does: a catalogue gets queries, and a lookup counterfactuals
 
     def findings(
         self, counterfactuals: Rows, *, instance_based: bool
@@ -771,7 +778,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         )
         if not observe(result, track):
             result = result.without_record()
-        self._warn_of_personal_columns(explanations, request)
+        self._warn_of_personal_columns(result, request)
         if "cfk_released" in self.manager_.hooks:
             for explanation in result:
                 self.manager_.released(

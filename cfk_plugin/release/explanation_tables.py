@@ -10,6 +10,7 @@ import pandas as pd
 from cfk_plugin.data.display import marked
 from cfk_plugin.data.region import Interval, Part, part_of, part_to_text, sorted_values
 from cfk_plugin.hookspecs import NativeStatus
+from cfk_plugin.release.certificate import figure_as_text
 from cfk_plugin.release.results import (
     Explanation,
     GeneralizedCounterfactual,
@@ -135,7 +136,7 @@ def _all_figures(
 
 def printed(table: pd.DataFrame) -> str:
     """Return the rows of `text_table_of` as text: figures first, without columns that are empty."""
-    table = table.astype(object)
+    table = table.convert_dtypes().astype(object)  # a column of k has no decimals
     figures = [name for name in _PRINTED_FIRST if table[name].notna().any()]
     features = [name for name in table.columns if name not in _FIRST_OR_NOT_PRINTED]
     table = table[[*figures, *features]]
@@ -158,7 +159,7 @@ def notebook_row(
         return [explanation.query, explanation.text_for_operator()]
     certificate = explanation.certificate
     row: list[object] = [explanation.query]
-    row += [f"{getattr(certificate, name):.3g}" for name in figures]
+    row += [figure_as_text(getattr(certificate, name)) for name in figures]
     own_values = {} if query is None else query
     changes = explanation.changes(own_values)
     cells = explanation.cells()

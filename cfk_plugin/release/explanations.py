@@ -104,15 +104,21 @@ class Explanations(HostOnly, Sequence[Explanation]):
         provenance: Mapping[str, str] | None = None,
         about: ResultContext | None = None,
     ) -> None:
-        self._explanations = tuple(entries)
         self.policy = policy
         self.columns = tuple(columns)
         if findings is None:
-            findings = [None] * len(self._explanations)
+            findings = [None] * len(entries)
         self.findings = tuple(findings)
         self.n_people = n_people
         self.provenance = {} if provenance is None else dict(provenance)
         self.about = ResultContext() if about is None else about
+        explanations: list[Explanation] = []
+        for entry in entries:
+            if isinstance(entry, Withheld):
+                explanations.append(entry.with_wording(self.about.wording))
+            else:
+                explanations.append(entry)
+        self._explanations = tuple(explanations)
         # the person's own values by query, after `compare`
         self._shown_queries: list[dict[str, Any]] | None = None
         self._check()
@@ -226,7 +232,8 @@ class Explanations(HostOnly, Sequence[Explanation]):
     def without_record(self) -> Explanations:
         """Return the result with all explanations withheld, because no record of them is kept."""
         withheld = tuple(
-            Withheld(explanation.query, "not_recorded") for explanation in self._explanations
+            Withheld(explanation.query, "not_recorded", wording=self.about.wording)
+            for explanation in self._explanations
         )
         return self._with(_explanations=withheld, findings=(None,) * len(withheld))
 
@@ -418,10 +425,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
             content["least_pureness"] = self.policy.least_pureness
         content["columns"] = list(self.columns)
         by_query = sorted(self._explanations, key=lambda explanation: explanation.query)
-        n_explanations = Counter(explanation.query for explanation in by_query)
-        content["asked"] = [
-            {"query": query, "explanations": n} for query, n in n_explanations.items()
-        ]
         content["explanations"] = [explanation.to_dict() for explanation in by_query]
         return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False)
 

@@ -179,6 +179,8 @@ def recount(
         return report
     asked = None if model is None else thresholded(model, threshold)
     if isinstance(policy, PrototypePolicy):
+        if k is not None or queries is not None:
+            report.unchecked.append("--k and --queries, which prototypes do not need")
         _recount_prototypes(released, population, asked, desired, report)
         return report
     report.not_stopped += policy.not_stopped
@@ -261,10 +263,11 @@ def _recount_prototypes(
         if sorted(entry["prototype"]) != sorted(features):
             report.findings.append(Finding(f"explanation {i}", "lacks features, or has others"))
     outcome = DesiredOutcome.of(desired)
-    if model is None or report.has_failed or not released:
+    if model is None or outcome.needs_factual_labels:
+        needed = "--model" if model is None else "--desired"
+        report.unchecked.append(f"that answers are true for the model ({needed})")
         return
-    if outcome.needs_factual_labels:
-        report.unchecked.append("that answers are true for the model (--desired)")
+    if report.has_failed or not released:
         return
     values = pd.DataFrame([entry["prototype"] for entry in released.values()], dtype=object)
     labels = LabelModel(model, features, outcome)(population.conform(values)).astype(object)
@@ -408,8 +411,7 @@ class _Regions(HostOnly):
                 "not_stopped": list(self.policy.not_stopped),
             }
             self._compare(entry, expected)
-            fingerprint = entry.content["certificate"]["population"]
-            if self.population.has_key and fingerprint != self.population.fingerprint:
+            if self.population.has_key and not self._is_of_table(entry):
                 problem = "is about another population, or was made with another key"
                 self.report.findings.append(Finding(entry.where, problem, fails=False))
 
@@ -420,15 +422,17 @@ class _Regions(HostOnly):
         about this one. A catalogue always is.
         """
         certificate = entry.content["certificate"]
-        is_same = self.population.has_key and (
-            certificate["population"] == self.population.fingerprint
-        )
-        is_of_today = is_same or self._is_catalogue
+        is_of_today = self._is_of_table(entry) or self._is_catalogue
         for name, figure in expected.items():
             if certificate[name] != figure:
                 fails = is_of_today or name not in _OF_THE_TABLE
                 problem = f"its certificate says something else of {name} than the recount"
                 self.report.findings.append(Finding(entry.where, problem, fails))
+
+    def _is_of_table(self, entry: _Entry) -> bool:
+        """Whether a certificate is known to be about the training table."""
+        fingerprint = entry.content["certificate"]["population"]
+        return self.population.has_key and bool(fingerprint == self.population.fingerprint)
 
     def _find(self, entry: _Entry, problem: str) -> None:
         self.report.findings.append(Finding(entry.where, problem))
@@ -521,7 +525,7 @@ class _Regions(HostOnly):
         answers = [entry for entry in entries if "advised" in entry.content]
         if not answers:
             return
-        factuals = self._rows_of(queries)[[entry.content["query"] for entry in answers]]
+        factuals = self._rows_of(queries, [entry.content["query"] for entry in answers])
         points = factuals.copy()
         for i, entry in enumerate(answers):
             advised = entry.content["advised"]
@@ -530,15 +534,14 @@ class _Regions(HostOnly):
         private = np.stack([entry.private for entry in answers])
         claims = Claims(np.arange(len(answers)), private)
         advice = Advice(points, Limits.of(self.codes, factuals))
-        reasons = self._recounter(answers, model).reasons_against(claims, advice)
-        for entry, reason in zip(answers, reasons, strict=True):
-            if reason == "no_actionable_answer":
+        are_permitted, are_true = self._recounter(answers, model).check(claims, advice)
+        for entry, is_permitted in zip(answers, are_permitted.tolist(), strict=True):
+            if not is_permitted:
                 self._find(entry, "advises a change that the schema excludes")
-        is_true = np.array([reason != "verification_failed" for reason in reasons], dtype=bool)
-        _note_answers([entry.position for entry in answers], is_true, self.report)
+        _note_answers([entry.position for entry in answers], are_true, self.report)
 
-    def _rows_of(self, queries: pd.DataFrame) -> Floats:
-        """Return the encoded queries, shape (n_queries, n_features).
+    def _rows_of(self, queries: pd.DataFrame, numbers: list[int]) -> Floats:
+        """Return the encoded queries with some numbers, shape (n_numbers, n_features).
 
         Raises
         ------
@@ -546,17 +549,16 @@ class _Regions(HostOnly):
             If they cannot be those that were answered.
         """
         table = require_features(queries, self.codes.names, "queries")
-        rows = self.codes.encode(table)
-        last = max(entry["query"] for entry in self.content["explanations"])
-        if last >= len(rows):
+        if max(numbers) >= len(table):
             raise InputError(
-                f"{len(rows)} queries, and query {last} was answered; give all that were asked"
-                " about"
+                f"{len(table)} queries, and query {max(numbers)} was answered; give all queries of"
+                " the call, in their order"
             )
+        rows = self.codes.encode(table.iloc[numbers])
         if np.isnan(rows).any():
             raise InputError(
-                "queries: a value cannot be read, or the training table lacks it; give the queries"
-                " that were answered"
+                "queries: a query that was answered has a value that cannot be read, or that the"
+                " training table lacks; give all queries of the call, in their order"
             )
         return rows
 

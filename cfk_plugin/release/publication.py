@@ -6,6 +6,7 @@ import json
 from base64 import b64encode
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict
+from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
@@ -16,7 +17,7 @@ from cfk_plugin.data.promises import promise_of
 from cfk_plugin.data.region import Interval, Part, natural, part_to_text, to_number, to_text
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.sentences import advised_part
-from cfk_plugin.data.wording import values_of
+from cfk_plugin.data.wording import Language, UnitTexts, values_of
 from cfk_plugin.errors import InputError
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import GeneralizedCounterfactual
@@ -79,6 +80,7 @@ def catalogue_page(
         "clauses": _coded(wording.outcome(entry.outcome) for entry in entries),
         "percent": wording.language.unit("percent").other,
         "language": {name: wording.language.sections[name] for name in _LANGUAGE_OF_PAGE},
+        "plurals": _plurals_of_page(wording.language),
         "width": _coded(certificate.ncp * n_quasi / 2 for certificate in certificates),
         "pureness": _coded(
             (certificate.pureness, certificate.pureness_low, certificate.pureness_high)
@@ -161,8 +163,8 @@ def _feature(
             "kind": "date" if column.kind == "date" else "number",
             "range": span,
             "parts": ranges,
-            "unit": asdict(wording.unit(name)),
-            "own": wording.form_of_current_value(name),
+            "unit": _unit_of_page(wording.unit(name)),
+            "counted": wording.counts(name),
             "named": wording.words(name),
             "unsaid": [wording.has_declared_words(name, part) for part in codes],
         }
@@ -194,6 +196,18 @@ def _feature(
         position[option] for option in options if option in never_advised
     ]
     return form_field | {"kind": "choice", "options": options, "parts": sets, "words": words}
+
+
+def _plurals_of_page(language: Language) -> dict[str, Any]:
+    """Return the plural categories, and a digit for the position of that of each number."""
+    positions = "".join(map(str, language.plural_rule))
+    return {"categories": language.plural_categories, "positions": positions}
+
+
+def _unit_of_page(unit: UnitTexts) -> dict[str, Any]:
+    """Return the texts of a unit; what its numbers are multiplied by is a decimal as text."""
+    texts = {name: text for name, text in asdict(unit).items() if text is not None}
+    return texts | {"times": format(Decimal(unit.times), "f")}
 
 
 def _described(name: str, part: Part, title: str | None, schema: Schema) -> str:

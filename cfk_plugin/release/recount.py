@@ -578,9 +578,14 @@ class Recounter(HostOnly):
         verdicts = [verdict_of_distinct[i] for i in place.tolist()]
         if claims.advice is None:
             return verdicts
-        for i, reason in enumerate(self.reasons_against(claims, claims.advice)):
-            if reason is not None and not isinstance(verdicts[i], Withheld):
-                verdicts[i] = refused(reason)
+        are_permitted, are_true = self.check(claims, claims.advice)
+        for i, verdict in enumerate(verdicts):
+            if isinstance(verdict, Withheld):
+                continue
+            if not are_permitted[i]:
+                verdicts[i] = refused("no_actionable_answer")
+            elif not are_true[i]:
+                verdicts[i] = refused("verification_failed")
         return verdicts
 
     def outcomes(self, claims: Claims) -> list[OutcomeFigures]:
@@ -664,21 +669,15 @@ class Recounter(HostOnly):
             pureness=pureness, pureness_low=low, pureness_high=high, people=people
         )
 
-    def reasons_against(self, claims: Claims, advice: Advice) -> list[str | None]:
-        """Return why each point may not be advised; None if it may.
+    def check(self, claims: Claims, advice: Advice) -> tuple[Mask, Mask]:
+        """Return which points are permitted, and which are true, (n_claims,) each.
 
-        ``no_actionable_answer``: its person may not change to it. ``verification_failed``: the
-        model is not sure of it, or it is not in its region.
+        True: the model is sure of it, and it is in its region.
         """
         points, limits = advice
         query = np.arange(len(points))
-        is_permitted = limits.permits(points, query) & limits.few_changes(points, query)
-        is_right = self.model.sure(points) & self._are_in_region(claims, advice)
-        reasons = np.where(is_permitted, "verification_failed", "no_actionable_answer")
-        return [
-            None if is_fine else str(reason)
-            for is_fine, reason in zip(is_permitted & is_right, reasons, strict=True)
-        ]
+        are_permitted = limits.permits(points, query) & limits.few_changes(points, query)
+        return are_permitted, self.model.sure(points) & self._are_in_region(claims, advice)
 
     def _are_in_region(self, claims: Claims, advice: Advice) -> Mask:
         """Return whether points are inside their region, except where they keep the query's own.

@@ -17,7 +17,7 @@ from cfk_plugin.data.constraints import Limits
 from cfk_plugin.data.outcome import DesiredOutcome
 from cfk_plugin.data.region import to_text
 from cfk_plugin.data.tables import select
-from cfk_plugin.data.values import as_pandas
+from cfk_plugin.data.values import as_pandas, unreadable
 from cfk_plugin.errors import HostOnly, InputError, did_you_mean
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.withheld import Withheld
@@ -36,7 +36,7 @@ class Rows(HostOnly):
 
     Attributes
     ----------
-    frame : DataFrame, shape (n, n_features or more)
+    frame : DataFrame, shape (n, n_features)
     codes : shape (n, n_features)
         The encoded rows.
     faults : sequence of Fault, optional each
@@ -106,14 +106,21 @@ class Groups(HostOnly):
         Raises
         ------
         InputError
-            If the values are not a list, or more than 50 are different.
+            If the values are not a list of texts or numbers, or more than 50 are different.
         """
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise InputError(
                 f"labels of {attribute!r} must be a list, one per query, got"
                 f" {type(values).__name__}"
             )
-        labels = tuple(map(_label_of, values))
+        cells = pd.Series(list(values), dtype=object)
+        unreadable_type = unreadable(cells)
+        if unreadable_type:
+            raise InputError(
+                f"labels of {attribute!r} hold {unreadable_type}; give each query one text or"
+                " number"
+            )
+        labels = tuple(map(_label_of, cells))
         n_groups = len(set(labels))
         if n_groups > MOST_GROUPS:
             raise InputError(

@@ -10,7 +10,8 @@ The result has the kept columns, then ``status``, ``reason``, ``sentence``, ``k`
 ``missing``, ``advised``. It is lazy: computed whenever it is read.
 
 Any failure on a worker (of the model, or of reading the file) gives withheld records with a reason.
-Nothing is raised there, as Spark sends exceptions with their text to the driver and its logs.
+Only if rows cannot be read, such as a date that pandas cannot have, does the job fail. No error
+quotes a value, as Spark sends its text to the driver and its logs.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 
-from cfk_plugin.data.spark import plain_columns
+from cfk_plugin.data.spark import plain_columns, quietly
 from cfk_plugin.errors import (
     CFKError,
     InputError,
     ModelError,
     PolicyError,
     PopulationError,
+    class_name,
     quiet,
     serving,
 )
@@ -46,6 +48,7 @@ from cfk_plugin.release.results import Withheld
 
 if TYPE_CHECKING:
     from cfk_plugin.data.schema import Schema
+    from cfk_plugin.data.wording import Wording
 
 _log = logging.getLogger("cfk_plugin")
 
@@ -94,13 +97,13 @@ def explained(
         models=_pickled(anonymizer.model_, anonymizer.later_),
         constraints=constraints,
         n_features=len(catalogue.schema.features),
+        wording=catalogue.schema.wording,
     )
 
     def answer_batches(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        for batch in batches:
-            batch.columns = pd.Index(names)
-            # Spark sends what is raised here, text and all, to the driver and its logs.
+        for batch in quietly(batches):
             with quiet("{} on a worker", PopulationError, let=CFKError, is_public=True):
+                batch.columns = pd.Index(names)
                 records = job(batch)
             yield records
 
@@ -121,6 +124,8 @@ class _Job:
     constraints : mapping
         Arguments of `KAnonymizer.explain`.
     n_features : int
+    wording : Wording
+        Of answers that are withheld because the catalogue cannot be loaded.
     """
 
     file: bytes
@@ -128,6 +133,7 @@ class _Job:
     models: bytes
     constraints: Mapping[str, Any]
     n_features: int
+    wording: Wording
 
     @cached_property
     def digest(self) -> str:
@@ -141,10 +147,11 @@ class _Job:
         try:
             with quiet("{}", CFKError, let=CFKError), serving():
                 records = self._records(batch.iloc[:, : self.n_features])
-        except CFKError as error:  # names columns at most
-            _log.warning("explanations withheld on a worker: %s", error)
+        except CFKError as error:  # a model may have raised it, with any text
+            name = str(error) if type(error) is CFKError else class_name(error)
+            _log.warning("explanations withheld on a worker: %s", name)
             entry = Withheld(0, reason_of(error))
-            records = [record_of(entry, None, ())] * len(kept)
+            records = [record_of(entry, None, (), self.wording)] * len(kept)
         table = pd.DataFrame(
             {name: pd.Series([r[name] for r in records], dtype=object) for name in _COLUMNS}
         )
@@ -196,16 +203,22 @@ def _unpickled(models: bytes) -> tuple[Any, ...]:
 
 
 def _columns(df: Any, schema: Schema, keep: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that are read: features, and those to keep."""
+    """Return the columns that are read: features, and those to keep.
+
+    Spark takes "age" and "Age" for the same column.
+    """
     names = (*schema.features, *keep)
-    if lost := [name for name in names if df.columns.count(name) != 1]:
-        raise InputError(f"columns that df does not have, or has twice: {lost}")
-    of_schema = {attribute.name for attribute in schema.attributes}
-    if released := [name for name in keep if name in of_schema]:
+    columns = [name.lower() for name in df.columns]
+    if lost := [n for n in names if n not in df.columns or columns.count(n.lower()) != 1]:
+        raise InputError(
+            f"columns that df does not have, or has twice if upper case is ignored: {lost}"
+        )
+    of_schema = {attribute.name.lower() for attribute in schema.attributes}
+    if released := [name for name in keep if name.lower() in of_schema]:
         raise InputError(
             f"keep= names columns of the schema, which would leave as they are: {released}"
         )
-    if clash := [name for name in keep if name in _COLUMNS or list(keep).count(name) > 1]:
+    if clash := [name for name in keep if name.lower() in _COLUMNS or list(keep).count(name) > 1]:
         raise InputError(
             f"keep= names columns that the record has, or twice the same: {clash}; rename them"
         )

@@ -151,7 +151,7 @@ class Withheld:
 
     It is not a dataclass, because `asdict`, web frameworks and printers write every field of one,
     and `refused_k` is for the data holder only. Two withheld explanations are equal if they agree
-    in everything else.
+    in their query, reason and columns.
 
     Attributes
     ----------
@@ -161,6 +161,8 @@ class Withheld:
         A code of `WITHHOLDING_REASONS`, and the columns at fault, if they are known.
     refused_k : int, optional
         For the data holder only: the number of people in a refused region that had too few.
+    wording : Wording
+        In whose language, and by whose titles of columns, the person is told.
 
     Raises
     ------
@@ -168,7 +170,7 @@ class Withheld:
         If the reason is not documented, as free text might disclose a value.
     """
 
-    __slots__ = ("columns", "query", "reason", "refused_k")
+    __slots__ = ("columns", "query", "reason", "refused_k", "wording")
     __match_args__ = ("query", "reason", "columns", "refused_k")
     status: ClassVar[Literal["withheld"]] = "withheld"
 
@@ -176,6 +178,7 @@ class Withheld:
     reason: str
     columns: tuple[str, ...]
     refused_k: int | None
+    wording: Wording
 
     def __init__(
         self,
@@ -183,6 +186,7 @@ class Withheld:
         reason: str,
         columns: tuple[str, ...] = (),
         refused_k: int | None = None,
+        wording: Wording = _PLAIN_WORDING,
     ) -> None:
         if reason not in REASONS:
             raise ValueError("unknown reason for withholding; use a key of WITHHOLDING_REASONS")
@@ -190,6 +194,11 @@ class Withheld:
         object.__setattr__(self, "reason", reason)
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "refused_k", refused_k)
+        object.__setattr__(self, "wording", wording)
+
+    def with_wording(self, wording: Wording) -> Withheld:
+        """Return the same withheld explanation, told in other words."""
+        return Withheld(self.query, self.reason, self.columns, self.refused_k, wording)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -214,7 +223,7 @@ class Withheld:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave `refused_k` out of pickles and copies."""
-        return Withheld, self._disclosed()
+        return Withheld, (*self._disclosed(), None, self.wording)
 
     def __getstate__(self) -> tuple[int, str, tuple[str, ...]]:
         """Leave `refused_k` out for serializers that ask for the state of an object."""
@@ -226,10 +235,12 @@ class Withheld:
 
     def message(self, factual: object = None, wording: Wording | None = None) -> Message:  # noqa: ARG002 - as a released explanation takes
         """Return the text as a message without changes."""
-        language = _PLAIN_WORDING.language if wording is None else wording.language
-        columns = f": {', '.join(self.columns)}" if self.columns else ""
+        if wording is None:
+            wording = self.wording
+        titles = [wording.title(column) or wording.name(column) for column in self.columns]
+        columns = f": {', '.join(titles)}" if titles else ""
         frame = REASONS[self.reason].person_text_key
-        return Message(language.frame("withheld", frame, columns=columns), ())
+        return Message(wording.language.frame("withheld", frame, columns=columns), ())
 
     def text_for_operator(self) -> str:
         """Return why the explanation is withheld, and what can be done about it."""

@@ -23,7 +23,7 @@ from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 from cfk_plugin._protect import protect
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.policy import PrivacyPolicy
-from cfk_plugin.data.region import Interval, part_to_text
+from cfk_plugin.data.region import Interval, part_to_text, spelled
 from cfk_plugin.errors import InputError, ModelError, did_you_mean, quiet
 from cfk_plugin.plots import Display, RiskDisplay
 from cfk_plugin.records.record import FLOOR
@@ -166,6 +166,8 @@ def _cell(feature: Record) -> str:
         return part_to_text(
             Interval(_number(feature["low"]), _number(feature["high"]), feature["missing"])
         )
+    if kind == "date":
+        values = [spelled(pd.Timestamp(value)) for value in values]
     return "–".join(dict.fromkeys(values))
 
 

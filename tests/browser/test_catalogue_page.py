@@ -26,9 +26,11 @@ from cfk_plugin import (
     Population,
     PrivacyPolicy,
     Schema,
+    Unit,
 )
 from cfk_plugin.data.region import Part, part_contains
 from cfk_plugin.release.publication import catalogue_page as page_of
+from polish import polish
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -309,6 +311,12 @@ WORDS: dict[str, dict[str, Any]] = {
         },
         "language": "de",
     },
+    "pl": {
+        "titles": {"debt": "dług"},
+        "units": {"age": Unit("month", scale=10), "debt": Unit("month", scale=0.01)},
+        "columns": {"pay": Attribute(phrases="{} {kredyt|kredyty|kredytów}")},
+        "language": polish(),
+    },
 }
 
 
@@ -581,7 +589,7 @@ def test_the_page_holds_values_of_entries_alone(published: tuple[Explanations, P
     english = wording.language.sections
     assert all(data["language"][name] == english[name] for name in data["language"])
     figures = {"k", "features", "outcomes", "width", "pureness"}
-    assert {*data} == figures | {"clauses", "language", "percent"}
+    assert {*data} == figures | {"clauses", "language", "percent", "plurals"}
 
 
 def values_of(part: Part) -> set[str]:

@@ -121,7 +121,7 @@ TREE = {"b1": ["b", "*"], "a1": ["a", "*"], "b2": ["b", "*"], "a2": ["a", "*"], 
 def test_leaves_under_a_node_are_a_range() -> None:
     tree = Hierarchy.of(TREE)
     for node, label in enumerate(tree.titles):
-        assert set(tree.values_under(node)) == {
+        assert set(tree.leaves[tree.low[node] : tree.high[node] + 1]) == {
             leaf for leaf, path in TREE.items() if label in (leaf, *path)
         }
     assert repr(tree) == "Hierarchy(5 values, 8 nodes)"

@@ -220,7 +220,8 @@ def test_a_part_as_text_and_json(part: Any, text: str) -> None:
     [
         (np.int64(3), 3),
         (np.bool_(True), True),
-        (pd.Timestamp("2020-01-02"), "2020-01-02T00:00:00"),
+        (pd.Timestamp("2020-01-02"), "2020-01-02"),
+        (pd.Timestamp("2020-01-02 10:00"), "2020-01-02T10:00:00"),
         (dt.date(2020, 1, 2), "2020-01-02"),
         (Decimal("1.5"), 1.5),
     ],

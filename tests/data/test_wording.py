@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import datetime as dt
 import json
 import pickle
 from collections.abc import Mapping
@@ -15,8 +17,9 @@ import pytest
 from cfk_plugin.data.outcome import Outcome
 from cfk_plugin.data.region import Interval, Part
 from cfk_plugin.data.sentences import Answer, changes_of, message
-from cfk_plugin.data.wording import Language, Wording, shipped_languages
+from cfk_plugin.data.wording import Language, Unit, Wording, shipped_languages
 from cfk_plugin.errors import SchemaError
+from polish import polish
 
 LOAN = Wording(
     titles={
@@ -48,6 +51,7 @@ LOAN = Wording(
 LANGUAGES = Path(__file__).parents[2] / "cfk_plugin" / "languages"
 ENGLISH = json.loads((LANGUAGES / "en.json").read_text("utf-8"))
 DAY = pd.Timestamp("2024-12-31")
+MIDNIGHT = pd.Timestamp("2024-12-31", tz="Europe/Brussels")
 
 
 def said(
@@ -127,6 +131,16 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
         ("since", frozenset({"2024-12-31"}), "0000-00-00", "since 31 December 2024 instead of “0000-00-00”"),
         ("since", Interval(DAY, DAY), pd.Timestamp("2020-02-01 10:00:00+00:00"),
          "since 31 December 2024 instead of 1 February 2020, 10:00"),
+        ("since", Interval(MIDNIGHT, MIDNIGHT), pd.Timestamp("2020-02-01 10:00:30+01:00"),
+         "since 31 December 2024 instead of 1 February 2020, 10:00:30+01:00"),
+        ("since", Interval(MIDNIGHT, MIDNIGHT), pd.Timestamp("2020-01-31 23:00:00+00:00"),
+         "since 31 December 2024 instead of 1 February 2020"),
+        ("since", Interval(DAY, DAY), np.datetime64("2020-02-01T00:00:00.000000000"),
+         "since 31 December 2024 instead of 1 February 2020"),
+        ("since", frozenset({dt.date(2024, 12, 31)}), "2020-02-01 00:00:00",
+         "since 31 December 2024 instead of 1 February 2020"),
+        ("since", Interval("2024-12-31", "2024-12-31", levels=("2024-12-31",)), "2020-02-01",
+         "since 31 December 2024 instead of 1 February 2020"),
         ("loans", frozenset({1}), 2, "one open loan instead of two"),
         ("amount", Interval(-0.0, -0.0), 3, "a loan amount of €0 instead of €3"),
         ("level", Interval("1", "2", levels=("1", "2")), 3, "level “1” or “2” instead of “3”"),
@@ -298,15 +312,28 @@ def test_a_region_without_the_point_adds_your_own(language: str, text: str) -> N
 @pytest.mark.parametrize(
     ("language", "text"),
     [
-        ("en", "an age of 38 years instead of 27, though 36 would be enough today"),
-        ("de", "ein Alter von 38 Jahren (bisher 27), heute ausreichend: 36"),
+        ("en", "An age of 36 years would be enough today; 38 years would leave some room if "),
+        ("de", "Heute würde schon genügen: ein Alter von 36 Jahren. Der Wert oben ließe "),
     ],
 )
-def test_a_change_names_what_is_enough_today(language: str, text: str) -> None:
+def test_note_names_what_is_enough_today(language: str, text: str) -> None:
+    """A column that does not change has no second number."""
     answer = Answer(outcome=Outcome("good"), least={"age": 36, "amount": 950}, **ADVISED)
     person = BORROWER | {"amount": 900}
-    (only,) = changes_of(answer, person, Wording(language=language))
-    assert only.text == text
+    (note,) = message(answer, person, Wording(language=language)).notes
+    assert note.startswith(text)
+
+
+def test_note_lists_what_is_enough_together() -> None:
+    """The reason for the other numbers is given once."""
+    parts = {name: PARTS[name] for name in ("term", "amount")}
+    person = {"term": 48, "amount": 1900}
+    text = said(parts, person, least={"term": 36, "amount": 950}, advised={"term": 24})
+    assert text.endswith(
+        " and a loan term of 24 months instead of 48. A loan amount of €950 and a loan term of 36"
+        " months would together be enough today; the values above would leave some room if the model is"
+        " trained again."
+    )
 
 
 def test_a_hierarchy_node_stands_for_its_values() -> None:
@@ -325,6 +352,7 @@ def test_a_hierarchy_node_stands_for_its_values() -> None:
         (Outcome(bounds=(10, 20)), "the model would predict 10 to 20"),
         (Outcome(bounds=(10, np.inf)), "the model would predict 10 or more"),
         (Outcome(bounds=(-np.inf, 20000)), "the model would predict 20,000 or less"),
+        (Outcome(DAY), "the model would predict 31 December 2024"),
         (Outcome(), "the outcome would be the desired one"),
     ],
 )
@@ -445,6 +473,79 @@ def test_what_is_no_language_is_refused(tmp_path: Path) -> None:
 def test_a_phrase_that_cannot_be_filled_is_refused(wrong: Any) -> None:
     with pytest.raises(SchemaError, match="column 'city': a phrase is a text such as"):
         Wording(phrases={"city": wrong})
+
+
+@pytest.mark.parametrize("scale", [0, -0.01, 1 / 60, 0.03, np.nan, np.inf, True, "0.01"])
+def test_unit_refuses_other_scales(scale: Any) -> None:
+    """A power of ten keeps round numbers round."""
+    with pytest.raises(SchemaError, match="scale must be a power of ten"):
+        Unit("EUR", scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("part", "own", "text"),
+    [
+        (Interval(199000, 199000), 184550, "an income of €1,990 instead of €1,845.50"),
+        (Interval(70, 90.0), -3, "an income of €0.70 to €0.90 instead of -€0.03"),
+        (frozenset({None}), np.int32(101), "cents not stated instead of €1.01"),
+    ],
+)
+def test_scaled_number_is_written_exactly(part: Part, own: Any, text: str) -> None:
+    """Cents are said in euros, with all their digits."""
+    units = {"cents": Unit("EUR", scale=0.01)}
+    assert change("cents", part, own, Wording(titles={"cents": "an income"}, units=units)) == text
+
+
+def test_scale_decides_plural_form() -> None:
+    """A phrase, a count and a unit in words are those of the scaled number."""
+    phrases = {"loans": "{} open {loan|loans}", "pay": "an income of {}"}
+    units = {"loans": Unit("loan", 0.1), "tenths": Unit("month", 0.1), "pay": Unit("EUR", 0.01)}
+    wording = Wording(phrases=phrases, units=units)
+    assert change("loans", Interval(10, 10), 30, wording) == "one open loan instead of three"
+    assert change("tenths", Interval(10, 10), 5, wording) == "tenths 1 month instead of 0.5"
+    in_euros = "an income of €5 instead of €3"
+    assert change("pay", Interval(500, 500), 300, wording) == in_euros
+
+
+def test_language_file_has_its_plural_forms(tmp_path: Path) -> None:
+    """A language with more than two forms brings its own rule."""
+    file = tmp_path / "pl.json"
+    file.write_text(json.dumps(polish()), "utf-8")
+    words = {"loans": "{} {kredyt|kredyty|kredytów}"}
+    wording = Wording(language=file, phrases=words, units={"term": "month"})
+    forms = {1: "miesiąc", 2: "miesiące", 12: "miesięcy", 22: "miesiące", 1112: "miesięcy"}
+    for number, form in forms.items():
+        assert wording.described("term", Interval(number, number)).endswith(f"{number} {form}")
+    assert wording.described("term", Interval(1.5, 1.5)).endswith(" 1,5 miesiąca")
+    assert wording.described("term", Interval(2, 5)).endswith(" 2 do 5 miesięcy")
+    assert wording.described("loans", Interval(3, 3)) == "trzy kredyty"
+    assert wording.described("loans", Interval(7, 7)) == "7 kredytów"
+    assert wording.described("town", frozenset("abcdef")).endswith(" i trzy inne")
+    assert wording.described("town", frozenset("abcdefgh")).endswith(" i 5 innych")
+    assert Wording.from_plain(wording.to_plain()) == wording
+
+
+@pytest.mark.parametrize("rule", ["n > 1", "n != 1 ? 3 : 0", "1 / n", "import os", "n ** 9", ""])
+def test_plural_rule_is_checked(rule: str) -> None:
+    """A rule is an expression that gives a category for every number."""
+    content = polish()
+    content["plurals"] = {"categories": ["other"], "rule": rule}
+    with pytest.raises(SchemaError, match=r"plurals\.rule"):
+        Language.of(content)
+
+
+def test_unit_refuses_unknown_plural_category() -> None:
+    """A text that is never used is probably a mistake."""
+    content = copy.deepcopy(ENGLISH)
+    content["units"]["month"]["few"] = "{} months"
+    with pytest.raises(SchemaError, match=r"units\.month has the form 'few'"):
+        Language.of(content)
+
+
+def test_phrase_refuses_superfluous_forms() -> None:
+    """English has two forms."""
+    with pytest.raises(SchemaError, match="more plural forms than the language, which has 2"):
+        Wording(phrases={"loans": "{} {a|b|c}"})
 
 
 @pytest.mark.parametrize("name", ["titles", "units", "outcomes"])

@@ -64,6 +64,24 @@ def domain(
     return PublicDomain.of(Population.from_frame(train, schema_of(train, columns or {}, **changes)))
 
 
+def test_drawn_numbers_are_round_and_in_their_bins() -> None:
+    """Steps are at most 5 % of a bin; dates with days as bounds are days."""
+    random = np.random.default_rng(0)
+    for column in domain().columns:
+        if not column.is_numeric:
+            continue
+        codes = np.repeat(np.arange(column.listed, dtype=np.int32), 200)
+        drawn = column.draw(codes, random)
+        np.testing.assert_array_equal(column.codes(drawn), codes)
+    pay = domain().columns[3]
+    texts = pay.draw(np.repeat(np.arange(16, dtype=np.int32), 50), random).astype(str)
+    assert max(map(len, texts)) <= len("100.0")
+    since = domain().columns[4]
+    days = since.draw(np.repeat(np.arange(16, dtype=np.int32), 50), random)
+    assert (days == days.dt.normalize()).all()
+    assert days.nunique() > 100
+
+
 def test_sizes_and_codes_follow_from_what_is_declared_alone() -> None:
     # 16 bins of bounds and missing; a bin per whole number; categories; declared bins; levels;
     # leaves

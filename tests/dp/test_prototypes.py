@@ -121,6 +121,18 @@ def test_every_answer_is_a_declared_row_with_the_desired_outcome_and_the_certifi
     assert "OpenDP" in public.certificate_.mechanism
 
 
+@pytest.mark.parametrize("access", ["public", "private"])
+def test_prototypes_have_round_numbers(access: Any) -> None:
+    """A number is round or the person's own, and the model was asked about it as it is."""
+    rows, answered = fitted(model_access=access).generate(QUERIES)
+    assert answered.all()
+    assert (rich(rows) == "yes").all()
+    change = (rows["pay"] - QUERIES["pay"]).abs()
+    large = change >= 400  # 5 % of it is at least 20
+    assert large.any()
+    assert (rows["pay"][large] % 10 == 0).all()
+
+
 def test_the_answer_is_the_nearest_row_when_plausibility_is_not_weighed() -> None:
     one = fitted(plausibility=0.0, move_towards_query=False)
     rows, _ = one.generate(QUERIES)

@@ -11,13 +11,16 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Schema
-from cfk_plugin.data.codes import DAY, MISSING, Codes, Floats, Mask
+from cfk_plugin.data.codes import MISSING, Codes, Floats, Mask
 from cfk_plugin.data.constraints import Limits
 from cfk_plugin.data.outcome_model import Model
+from cfk_plugin.data.region import spelled
+from cfk_plugin.data.rounding import DAY
 from cfk_plugin.protection.answers import Answer, differ_usefully, explain, least_values
 from cfk_plugin.protection.catalogue import Catalogue, Settings
-from cfk_plugin.protection.moves import Distance, round_outwards, shrink, take_back
+from cfk_plugin.protection.moves import Distance, round_change, shrink, take_back
 from cfk_plugin.protection.starts import Starts
+from cfk_plugin.protection.values import ColumnPeople, SharedValues
 from oracle import Rules
 
 K = 5
@@ -443,8 +446,38 @@ def test_dates_become_days_without_times(hour: int) -> None:
     dates = pd.date_range("2024-01-01", periods=3) + pd.Timedelta(hour, "h")
     frame = pd.DataFrame({"age": [30, 40, 50], "admitted": dates})
     codes = Codes.read(frame, Schema.from_frame(frame, quasi_identifiers=["age"]))
-    rounded = round_outwards(codes.columns[1], np.zeros(1), np.array([3.6 * DAY]))
+    rounded = round_change(codes.columns[1], np.zeros(1), np.array([3.6 * DAY]))
     assert (rounded[0] == 4 * DAY) == (hour == 0)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Brussels", "America/New_York", "Asia/Kolkata"])
+def test_days_of_a_zone_stay_days(zone: str) -> None:
+    """Midnight there is another time in UTC, and changes with the season."""
+    days = pd.date_range("2018-01-01", periods=400, tz=zone)
+    frame = pd.DataFrame({"age": range(400), "admitted": days})
+    schema = Schema.from_frame(frame, quasi_identifiers=["age"])
+    column = Codes.read(frame, schema).columns[1]
+    changes = np.linspace(-300, 300, 41) * DAY
+    rounded = round_change(column, column.values[200:201], changes)
+    dates = [column.value(seconds) for seconds in rounded.tolist()]
+    assert all(moment == moment.normalize() for moment in dates)
+    people = ColumnPeople.of(column.values[:200], np.arange(200))
+    shared = SharedValues.of(column, people, column.values[:200], 5).values
+    shared_dates = [column.value(seconds) for seconds in shared.tolist()]
+    assert len(shared_dates) > 0
+    assert all(moment == moment.normalize() for moment in shared_dates)
+
+
+def test_times_become_round_times() -> None:
+    """A table with minutes gets no seconds, and large changes end at midnight."""
+    times = pd.date_range("2024-01-01 08:03", periods=50, freq="7h11min")
+    frame = pd.DataFrame({"age": range(50), "admitted": times})
+    schema = Schema.from_frame(frame, quasi_identifiers=["age"])
+    column = Codes.read(frame, schema).columns[1]
+    changes = np.array([50.0, 3000.0, 0.8 * DAY, 90 * DAY])
+    rounded = round_change(column, column.values[:1], changes)
+    texts = [spelled(column.value(seconds)) for seconds in rounded.tolist()]
+    assert texts == ["2024-01-01 08:04", "2024-01-01 08:54", "2024-01-02 03:30", "2024-04-01"]
 
 
 def test_excluded_entries_do_not_hide_permitted_ones(world: World) -> None:

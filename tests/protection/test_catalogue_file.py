@@ -63,6 +63,15 @@ def test_loaded_catalogue_answers_alike(catalogue: Any, tmp_path: Path) -> None:
     assert loaded.n_people_ == 60
 
 
+def test_loaded_catalogue_records_no_seed(catalogue: Any, tmp_path: Path) -> None:
+    """The file does not say with which seed it was fitted."""
+    catalogue.save(tmp_path / "loans.cfk", key=KEY)
+    loaded = KAnonymizer.load(tmp_path / "loans.cfk", has_loan, key=KEY)
+    environment = loaded.explain(residents().head(1)).about.environment
+    assert environment is not None
+    assert environment["seed"] is None
+
+
 def test_equal_catalogues_are_equal_files(catalogue: Any, tmp_path: Path) -> None:
     """A file has no time and no random number; only its owner may read it."""
     for name, saved in (("a", catalogue), ("b", catalogue_of(b""))):

@@ -20,7 +20,9 @@ from sklearn.tree import DecisionTreeClassifier
 import cfk_plugin.protection.previous as previous_catalogue
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model, protect
 from cfk_plugin.errors import BundleError, InputError, PolicyError
+from cfk_plugin.protection.catalogue import Catalogue
 from cfk_plugin.protection.catalogue_file import CatalogueFile
+from cfk_plugin.protection.previous import Previous
 from random_tables import described, random_table
 
 KEY = b"a key"
@@ -338,6 +340,23 @@ def test_previous_catalogue_of_other_data_is_refused(tmp_path: Path) -> None:
     for error, message, population, desired, previous in refusals:
         with pytest.raises(error, match=message):
             anonymizer.fit(population, approving(10.0), desired, previous=previous)
+
+
+def test_build_after_previous_needs_handles() -> None:
+    """Otherwise every person would be a newcomer."""
+    rows = Clients.of(0, 60).rows
+    population = population_of(rows)
+    (first,) = parts_of(fit(rows, approving(10.0)))
+    with pytest.raises(PolicyError, match="needs handles"):
+        Catalogue.build(
+            population.row_codes,
+            population.coded_rows,
+            population.person_of_row,
+            first.model,
+            first.settings,
+            np.random.default_rng(0),
+            previous=Previous.nothing(first.codes, first.first),
+        )
 
 
 def test_previous_catalogue_needs_a_catalogue() -> None:

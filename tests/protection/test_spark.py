@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,20 @@ def test_rows_without_a_subject_are_people(spark: Any, table: pd.DataFrame, tmp_
     assert [fault for fault in faults if "states a pureness" not in fault] == []
 
 
+@pytest.mark.parametrize("read", [float, lambda text: Decimal(f"{text}.00")])
+def test_numbers_as_subjects_are_recognised(
+    spark: Any, schema: Schema, table: pd.DataFrame, tmp_path: Path, read: Callable[[str], Any]
+) -> None:
+    """A catalogue of pandas knows the people of Spark: 3.0 and 3.00 are the subject 3."""
+    number = table["person"].str.removeprefix("client ").replace("an outlier", "-1")
+    whole = Population.from_frame(table.assign(person=number), schema, key=KEY)
+    df = on_spark(spark, table.assign(person=number.map(read)), tmp_path)
+    population = Population.from_spark(df, schema, key=KEY)
+    assert whole.handles is not None
+    assert population.handles is not None
+    assert set(population.handles.of_row) == set(whole.handles.of_row)
+
+
 def test_next_catalogue_follows_the_previous_one(
     anonymizer: KAnonymizer, df: Any, schema: Schema, table: pd.DataFrame
 ) -> None:
@@ -287,8 +303,14 @@ def test_unusable_tables_are_refused(
         Population.from_spark(table, schema)
 
 
+NO_DATE = "timestamp'9999-12-31 03:04:05'"
+"""A date that Arrow cannot convert to pandas; it quotes the microseconds."""
+CANARIES = "SENTINEL", "2534022"
+
+
+@pytest.mark.parametrize("value", ["'SENTINELjob'", NO_DATE])
 def test_workers_that_fail_write_no_value_to_logs(
-    schema: Schema, sampled: Population, spark_console: Path
+    schema: Schema, sampled: Population, spark_console: Path, value: str
 ) -> None:
     """A table that changed after the sample was drawn has values without a code."""
     from pyspark.sql import functions
@@ -296,10 +318,24 @@ def test_workers_that_fail_write_no_value_to_logs(
     assert sampled.whole is not None
     rows = sampled.whole.rows
     job = rows.columns[schema.features.index("job")]
-    vars(sampled.whole)["rows"] = rows.withColumn(job, functions.lit("SENTINELjob"))
+    vars(sampled.whole)["rows"] = rows.withColumn(job, functions.expr(value))
     try:
         with pytest.raises(PopulationError, match="a worker cannot read some rows"):
             KAnonymizer(policy=PrivacyPolicy(k=K)).fit(sampled, affords, "yes")
     finally:
         vars(sampled.whole)["rows"] = rows
-    assert "SENTINEL" not in spark_console.read_text(errors="replace")
+    console = spark_console.read_text(errors="replace")
+    assert not any(canary in console for canary in CANARIES)
+
+
+def test_subject_that_cannot_be_read_is_not_logged(
+    df: Any, schema: Schema, spark_console: Path
+) -> None:
+    """The workers that draw the sample fail, and quote nothing."""
+    from pyspark.sql import functions
+
+    dated = df.withColumn("person", functions.expr(NO_DATE))
+    with pytest.raises(PopulationError, match="Spark cannot sample the table"):
+        Population.from_spark(dated, schema)
+    console = spark_console.read_text(errors="replace")
+    assert not any(canary in console for canary in CANARIES)

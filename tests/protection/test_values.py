@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Attribute, Schema
-from cfk_plugin.data.codes import DAY, MISSING, Codes, Floats, people_with
+from cfk_plugin.data.codes import MISSING, Codes, Floats, people_with
+from cfk_plugin.data.rounding import DAY
 from cfk_plugin.errors import PolicyError
 from cfk_plugin.protection.values import ColumnPeople, SharedValues, Step, crowd_centres
 

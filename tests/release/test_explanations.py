@@ -186,6 +186,14 @@ def test_prototype_names_no_population() -> None:
     assert release_record(released(), "exact", "p", "f").population == "f"
 
 
+def test_large_k_is_written_in_full() -> None:
+    """In print and in a notebook."""
+    result = explanations(released(k=1_000), Withheld(1, "infeasible"), k=1_000)
+    for text in (str(result), result._repr_html_()):
+        assert "1000" in text
+        assert "e+03" not in text
+
+
 # --- groups of queries ----------------------------------------------------------------------------
 
 BRANCHES = ["Ghent", None, 7.0, "Ghent"]
@@ -236,6 +244,13 @@ def test_unusable_groups_are_refused(residents: World) -> None:
     for queries in (many, residents.refused):
         with pytest.raises(InputError, match="branch"):
             private.explain(queries)
+
+
+def test_list_as_group_label_is_refused() -> None:
+    """The error names the column of the groups."""
+    result = explanations(released(0), released(1))
+    with pytest.raises(InputError, match="labels of 'age' hold list"):
+        result.by_group("age", [[30, 40], [30]])
 
 
 def test_group_labels_go_by_place(residents: World) -> None:

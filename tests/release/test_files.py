@@ -60,18 +60,19 @@ class Bank:
 
 
 TABLE = residents()
-SCHEMA = Schema.from_frame(
-    TABLE,
-    quasi_identifiers=QUASI,
-    identifiers=["name"],
-    sensitive=["job"],
-    ordinal={"school": LEVELS},
-    columns={"zip": Attribute(hierarchy=Hierarchy.of(ZIPS))},
-)
+ROLES: dict[str, Any] = {
+    "quasi_identifiers": QUASI,
+    "identifiers": ["name"],
+    "sensitive": ["job"],
+    "ordinal": {"school": LEVELS},
+    "columns": {"zip": Attribute(hierarchy=Hierarchy.of(ZIPS))},
+}
+SCHEMA = Schema.from_frame(TABLE, **ROLES)
 POPULATION = Population.from_frame(TABLE, SCHEMA, key=KEY)
 BANK = Bank(100)
 IS_GRANTED = BANK.predict(TABLE) == "yes"
 REFUSED = TABLE[~IS_GRANTED].drop(columns="name").head(12).reset_index(drop=True)
+WITH_UNKNOWN = REFUSED.assign(job=["an unknown job", *REFUSED["job"][1:]])
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,7 @@ def files() -> Mapping[str, Any]:
     synthetic = native.assign(age=native["age"] + 0.5)
     texts = {
         "answers": fitted.explain(REFUSED).to_json(),
+        "withheld": fitted.explain(WITH_UNKNOWN).to_json(),
         "opposite": opposite.explain(REFUSED).to_json(),
         "catalogue": fitted.published().to_json(),
         "lookup": lookup.transform(pd.concat([native, synthetic])).to_json(),
@@ -195,6 +197,23 @@ def test_later_model_breaks_some_answers(files: Mapping[str, Any]) -> None:
     assert "is not true" in problems(report)
 
 
+def test_untrue_answer_is_counted_if_forbidden(files: Mapping[str, Any]) -> None:
+    """Answers that break the schema and that the model refuses have two findings."""
+    schema = Schema.from_frame(TABLE, **ROLES, immutable=["age", "salary"])
+    strict = Population.from_frame(TABLE, schema, key=KEY)
+    call: dict[str, Any] = {"model": Bank(115), "desired": "yes", "queries": REFUSED}
+    report = recount(files["answers"], strict, **call)
+    assert "a change that the schema excludes" in problems(report)
+    assert report.untrue == recount(files["answers"], POPULATION, **call).untrue
+
+
+def test_withheld_query_need_not_be_readable(files: Mapping[str, Any]) -> None:
+    """Only queries that were answered are asked about; the first has an unknown category."""
+    call: dict[str, Any] = {"model": BANK, "desired": "yes", "queries": WITH_UNKNOWN}
+    report = recount(files["withheld"], POPULATION, **call)
+    assert (report.verdict, report.n_answers) == ("pass", len(REFUSED) - 1)
+
+
 def test_later_model_leaves_entries_impure(content: dict[str, Any]) -> None:
     report = recount(content, POPULATION, model=Bank(170), desired="yes")
     assert "below the policy's floor" in problems(report)
@@ -240,7 +259,10 @@ def test_prototypes_are_asked_about_as_they_are() -> None:
     fitted.fit(population, lambda rows: rows["salary"] > 60, True)
     explanations = fitted.explain(table[table["salary"] <= 60].head(20))
     content = json.loads(explanations.to_json())
-    assert recount(content, population).verdict == "review"
+    without_model = recount(content, population)
+    assert without_model.verdict == "review"
+    assert any("--model" in statement for statement in without_model.unchecked)
+    assert any("--k" in statement for statement in recount(content, population, k=5).unchecked)
     report = recount(content, population, model=lambda rows: rows["salary"] > 80, desired=True)
     values = [prototype.values["salary"] for prototype in explanations.prototypes]
     assert report.untrue == [i for i, salary in enumerate(values) if not salary > 80]

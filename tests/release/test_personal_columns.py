@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.errors import PersonalColumnWarning, refitting
+from cfk_plugin.errors import PersonalColumnWarning, UntrackedWarning, refitting
+from cfk_plugin.records.logger import RunLogger
 from cfk_plugin.serving.handler import RequestHandler
 
 RANDOM = np.random.default_rng(0)
@@ -109,3 +111,12 @@ def test_server_logs_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "cfk_plugin"):
         assert warnings_of(lambda: [handler.answer(REFUSED), handler.answer(REFUSED)]) == []
     assert caplog.text.count("immutable=") == 1
+
+
+def test_withheld_answers_give_no_warning(tmp_path: Path) -> None:
+    """Without a record no answer leaves, so none changes who a person is."""
+    logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=tmp_path, strict=True)
+    with pytest.warns(UntrackedWarning) as caught:
+        answers = fit().explain(REFUSED, track=logger)
+    assert not answers.released
+    assert {warning.category for warning in caught} == {UntrackedWarning}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import re
 import runpy
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Interval, KAnonymizer, Population, PrivacyPolicy, Schema, Unit
+from cfk_plugin._files import read_schema
 from cfk_plugin.data.wording import Language, Wording, shipped_languages
 from cfk_plugin.errors import InputError, SchemaError
 from cfk_plugin.release.results import Withheld
@@ -59,6 +62,18 @@ def test_withheld_speaks_the_schemas_language() -> None:
     assert texts[1].startswith("Das Modell")
 
 
+@pytest.mark.parametrize("titles", [{}, {"city": "ein Wohnort"}])
+def test_withheld_names_titles_of_columns(titles: dict[str, str]) -> None:
+    """Alone, in a copy and in a list, a withheld explanation has the words of the schema."""
+    explanations = fit(language="de", titles=titles).explain(TABLE.head(2).assign(city="Paris"))
+    title = titles.get("city", "city")
+    for text in (*explanations.text(), str(explanations[0]), str(copy.copy(explanations[1]))):
+        assert text.startswith("Wir können die Entscheidung nicht erklären")
+        assert text.endswith(f"Angaben: {title}.")
+    assert "(city)" in explanations[0].text_for_operator()
+    assert explanations.without_record()[0].text().startswith("Wir können")
+
+
 def test_words_are_saved_with_the_catalogue(tmp_path: Path) -> None:
     anonymizer = fit(titles={"pay": "a salary"}, units={"pay": "EUR"})
     anonymizer.catalogue_.save(tmp_path / "catalogue")
@@ -66,6 +81,22 @@ def test_words_are_saved_with_the_catalogue(tmp_path: Path) -> None:
     texts = loaded.explain(TABLE.head(1)).text(TABLE)
     assert texts == anonymizer.explain(TABLE.head(1)).text(TABLE)
     assert "a salary of €" in texts[0]
+
+
+def test_scale_is_read_and_saved(tmp_path: Path) -> None:
+    """A scale survives the schema's file and the catalogue's; tables keep the numbers."""
+    file = tmp_path / "schema.json"
+    units = {"pay": {"name": "EUR", "scale": 0.01}}
+    file.write_text(json.dumps({"quasi_identifiers": ["age", "city"], "units": units}), "utf-8")
+    schema = read_schema(file, TABLE)
+    assert schema.wording.units["pay"] == Unit("EUR", scale=0.01)
+    population = Population.from_frame(TABLE, schema)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, is_rich, True)
+    anonymizer.catalogue_.save(tmp_path / "catalogue")
+    explanations = KAnonymizer.load(tmp_path / "catalogue", is_rich).explain(TABLE.head(1))
+    assert "pay €0.2" in explanations.text(TABLE)[0]
+    assert explanations.to_frame()["pay_value"][0] > 20
+    assert float(explanations.to_frame(text=True)["pay"][0]) > 20
 
 
 def test_type_checked_script_runs() -> None:

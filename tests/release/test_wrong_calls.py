@@ -14,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
 from cfk_plugin._files import goal_among
+from cfk_plugin.data.tables import Counterfactual
 from cfk_plugin.errors import (
     AdapterError,
     CFKError,
@@ -60,6 +61,11 @@ def wrap(explainer: Any = None, **settings: Any) -> Any:
     return protect(explainer, **right | settings)
 
 
+def fit() -> KAnonymizer:
+    return KAnonymizer(policy=PrivacyPolicy(k=3)).fit(population(), Model(), "yes")
+
+
+ROW = TRAIN.iloc[0].to_dict()
 WRONG_CALLS: dict[str, tuple[Callable[[], Any], type[CFKError], str]] = {
     "misspelt quasi-identifier": (lambda: declare(["age", "citty"]), SchemaError, "'city'"),
     "quasi-identifiers as one text": (lambda: declare("age"), SchemaError, r"\['age'\]"),
@@ -73,6 +79,16 @@ WRONG_CALLS: dict[str, tuple[Callable[[], Any], type[CFKError], str]] = {
     "misspelt label": (lambda: wrap(desired="Yes"), ModelError, "did you mean 'yes'"),
     "object that does not explain": (lambda: wrap(object()), AdapterError, "function"),
     "row as a Series": (lambda: wrap().explain(QUERIES.iloc[0]), InputError, r"iloc\[\[0\]\]"),
+    "two factuals of one query": (
+        lambda: fit().transform([Counterfactual(0, ROW), Counterfactual(0, ROW)], QUERIES.head(2)),
+        InputError,
+        "another query number",
+    ),
+    "later models of a file as one text": (
+        lambda: KAnonymizer.load("catalogue.cfk", Model(), later="models"),
+        InputError,
+        "later must be a list",
+    ),
     "transform before fit": (lambda: KAnonymizer().transform(QUERIES), NotFittedError, "fit"),
 }
 
@@ -108,7 +124,7 @@ def test_label_of_many_is_not_named(n_labels: int, is_named: bool) -> None:
 
 
 def test_fit_that_fails_leaves_nothing_that_answers() -> None:
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=3)).fit(population(), Model(), "yes")
+    anonymizer = fit()
     anonymizer.policy = PrivacyPolicy(k=1_000)
     with pytest.raises(PolicyError):
         anonymizer.fit(population(), Model(), "yes")

@@ -37,10 +37,9 @@ def residents() -> pd.DataFrame:
 @pytest.fixture
 def population() -> Population:
     """Return the patients that models of `model_server` are about, in memory."""
-    train = residents()
-    return Population.from_frame(
-        train, Schema.from_frame(train, quasi_identifiers=["age", "town"]), key=KEY
-    )
+    train = residents().assign(name=range(120))
+    schema = Schema.from_frame(train, quasi_identifiers=["age", "town"], identifiers=["name"])
+    return Population.from_frame(train, schema, key=KEY)
 
 
 def fitted(population: Population) -> KAnonymizer:
@@ -158,15 +157,30 @@ def test_hostile_values_and_a_raising_model_give_withheld_records(
     assert not any(str(pay) in said for pay in residents()["pay"])
 
 
+def test_date_that_cannot_be_read_is_not_logged(
+    population: Population, spark: Any, spark_console: Path, tmp_path: Path
+) -> None:
+    """Arrow quotes a date that pandas cannot have; the job fails without it."""
+    from pyspark.errors import PythonException
+    from pyspark.sql import functions
+
+    df = on_spark(spark, residents(), tmp_path)
+    df = df.withColumn("until", functions.expr("timestamp'9999-12-31 03:04:05'"))
+    with pytest.raises(PythonException, match="a worker cannot read some rows"):
+        fitted(population).explain(df, keep=["until"]).collect()
+    assert "2534022" not in spark_console.read_text(errors="replace")
+
+
 def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_path: Path) -> None:
     good = fitted(population)
     table = residents().assign(id=range(120))
     df = on_spark(spark, table, tmp_path)
-    df = df.withColumn("k", df["id"])
+    df = df.withColumn("K", df["id"]).withColumn("NAME", df["id"])
     refused: list[tuple[str, dict[str, Any]]] = [
         ("would leave as they are", {"keep": ["age"]}),
         ("columns that df does not have", {"keep": ["who"]}),
-        ("that the record has", {"keep": ["k"]}),
+        ("would leave as they are", {"keep": ["NAME"]}),
+        ("that the record has", {"keep": ["K"]}),
         ("answers", {"answers": 0}),
         ("nobody", {"features_to_vary": ["nobody"]}),
         ("max_changes", {"max_changes": 0}),

@@ -99,8 +99,23 @@
 
   const language = data.language;
 
-  /** Fill the texts of a language's file, whose places are {named}; {} takes the only value there is. */
-  const fill = (frame, values) => frame.replace(/\{(\w*)\}/g, (_, name) => typeof values === "string" ? values : values[name]);
+  const {categories, positions} = data.plurals, period = positions.length / 2;
+
+  /** Return the place of a number's plural category; a larger number has that of its last digits. */
+  function pluralOf(number) {
+    const whole = Math.abs(number);
+    if (!Number.isInteger(whole)) return categories.indexOf("other");
+    return Number(positions[whole < period ? whole : period + whole % period]);
+  }
+
+  /** Choose the forms for a number, {loan|loans}, and fill a text, whose places are {named}; {} takes the only value. */
+  function fill(frame, values, number = NaN) {
+    const chosen = frame.replace(/\{([^{}|]*(?:\|[^{}|]*)+)\}/g, (_, forms) => {
+      const all = forms.split("|");
+      return all[Math.min(pluralOf(number), all.length - 1)];
+    });
+    return chosen.replace(/\{(\w*)\}/g, (_, name) => typeof values === "string" ? values : values[name]);
+  }
 
   /** List changes, which may hold commas themselves. */
   function join(items) {
@@ -108,15 +123,15 @@
     return fill(language.changes.last, {first: items.slice(0, -1).join("; "), last: items.at(-1)});
   }
 
-  /** Write a number in full: text as it was entered, times a power of ten, grouped where it is long. */
-  function number(text, unit = {times: 1, decimals: null}) {
+  /** Write a number in full: text as it was entered, times that of the unit, grouped where it is long. */
+  function number(text, unit = {times: "1"}) {
     const [mantissa, exponent = "0"] = text.toLowerCase().split("e");
-    const [whole, part = ""] = mantissa.replace(/^[+-]/, "").split(".");
-    let digits = BigInt(whole + part || "0") * BigInt(unit.times), scale = part.length - Number(exponent);
+    const [whole, part = ""] = mantissa.replace(/^[+-]/, "").split("."), [times, fraction = ""] = unit.times.split(".");
+    let digits = BigInt(whole + part || "0") * BigInt(times + fraction), scale = part.length + fraction.length - Number(exponent);
     if (scale < 0) [digits, scale] = [digits * 10n ** BigInt(-scale), 0];
     const all = String(digits).padStart(scale + 1, "0"), cut = all.length - scale;
     let before = all.slice(0, cut), after = all.slice(cut).replace(/0+$/, "");
-    const isMoney = unit.decimals !== null;
+    const isMoney = unit.decimals !== undefined;
     if (after && isMoney) after = after.padEnd(unit.decimals, "0");
     if (isMoney || before.length >= 5) before = before.replace(/\B(?=(\d{3})+$)/g, language.numbers.group);
     return (text.startsWith("-") ? "-" : "") + before + (after ? language.numbers.decimal + after : "");
@@ -124,8 +139,9 @@
 
   function dateOf(text) {
     const [day, time] = text.split(/[T ]/), [year, month, date] = day.split("-").map(Number);
-    const values = {day: date, month: language.dates.months[month - 1], year, time: time?.replace("Z", "+00:00").replace(/:00$/, "")};
-    return fill(language.dates[time && time !== "00:00:00" ? "moment" : "day"], values);
+    const hours = time?.replace("Z", "+00:00").replace(/^(\d\d:\d\d):00(?=$|[+-])/, "$1") ?? "";
+    const values = {day: date, month: language.dates.months[month - 1], year, time: hours};
+    return fill(language.dates[hours === "" || /^00:00(?=$|[+-])/.test(hours) ? "day" : "moment"], values);
   }
 
   /** Return a value as it stands after "instead of". */
@@ -134,15 +150,14 @@
     if (feature.kind === "date") return dateOf(own.text);
     const named = feature.named[String(own.number)];
     if (named !== undefined) return named;
-    const words = language.numbers.counts;
-    if (feature.own === "count" && Number.isInteger(own.number) && own.number >= 0) {
-      if (own.number === 0) return language.numbers.none;
-      return own.number < words.length ? words[own.number] : number(own.text);
+    const {unit} = feature, text = number(own.text, unit), words = language.numbers.counts;
+    const written = Number((own.number * Number(unit.times)).toPrecision(15));
+    if (feature.counted) {
+      if (written === 0) return language.numbers.none;
+      return words[written] ?? text;
     }
-    if (feature.own !== "measured") return number(own.text);
-    const {unit} = feature, text = number(own.text, unit), isOne = own.number * unit.times === 1;
-    if (!unit.is_repeated && unit.decimals === null && !feature.unsaid[code]) return text;
-    const frame = isOne ? unit.one : unit.other;
+    if (!unit.is_repeated && unit.decimals === undefined && !feature.unsaid[code]) return text;
+    const frame = unit[categories[pluralOf(written)]] ?? unit.other;
     return text.startsWith("-") && !frame.startsWith("{}") ? "-" + fill(frame, text.slice(1)) : fill(frame, text);
   }
 
@@ -174,11 +189,11 @@
   function sentence(i, own) {
     const clause = data.clauses.values[data.clauses.at[i]], changes = changesOf(i, own), said = [];
     const Clause = clause[0].toUpperCase() + clause.slice(1);
-    const say = (name, parts) => said.push(fill(language.answers[name], {outcome: clause, Outcome: Clause, ...parts}));
+    const say = (name, parts, number) => said.push(fill(language.answers[name], {outcome: clause, Outcome: Clause, ...parts}, number));
     const texts = changes.filter(change => change.chosen).map(change => change.text);
     const situation = changes.filter(change => !change.chosen).map(change => change.text);
     const words = language.numbers.words, count = words[texts.length] ?? String(texts.length);
-    if (texts.length) say(["", "one", "two"][texts.length] ?? "more", {count, changes: join(texts)});
+    if (texts.length) say(["", "one", "two"][texts.length] ?? "more", {count, changes: join(texts)}, texts.length);
     else if (!situation.length) say("no_change", {});
     if (situation.length) say(texts.length ? "situation" : "only_situation", {changes: join(situation)});
     const [share] = data.pureness.values[data.pureness.at[i]];
