@@ -104,6 +104,10 @@ class CopiedRowsWarning(UserWarning):
     """Most rows have exact copies, and nothing says which rows are the same person's."""
 
 
+class WideRegionsWarning(UserWarning):
+    """There are so many quasi-identifiers that the regions of a catalogue say little."""
+
+
 class PrivacyLeakWarning(UserWarning):
     """Something that a differentially private release treats as public was learned from protected
     rows.
@@ -115,6 +119,7 @@ _WARNINGS_OF_THE_FIT = (
     PrivacyLeakWarning,
     MisreadColumnWarning,
     CopiedRowsWarning,
+    WideRegionsWarning,
 )
 
 

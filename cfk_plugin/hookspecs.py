@@ -184,10 +184,7 @@ class Proposal:
 
 
 class Protector(Protocol):
-    """Turns counterfactuals into regions. A plugin may bring its own; what it returns is verified.
-
-    One that draws random numbers says so with an attribute ``randomised = True``.
-    """
+    """Turns counterfactuals into regions. A plugin may bring its own; its regions are verified."""
 
     name: str
 

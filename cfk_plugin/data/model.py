@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
+from sklearn.exceptions import NotFittedError
 
 from cfk_plugin.data.decision import (
     DecisionRule,
@@ -187,6 +188,8 @@ class ModelForm:
 
         It names columns and never a value.
         """
+        if isinstance(sys.exception(), NotFittedError):
+            return "the model raised {}; fit it first"
         texts = [str(name) for name in rows if not types.is_numeric_dtype(rows[name].dtype)]
         culprits = _columns_in_failure(rows[texts])
         names = culprits or texts

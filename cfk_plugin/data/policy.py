@@ -258,10 +258,10 @@ def sha256_of(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
 
 
-def policy_or(policy: object, default: PrivacyPolicy | None = None) -> PrivacyPolicy:
+def policy_or(policy: object) -> PrivacyPolicy:
     """Return a policy that was given, or the default one in the place of None."""
     if policy is None:
-        return default or PrivacyPolicy()
+        return PrivacyPolicy()
     return require(
         "policy",
         policy,

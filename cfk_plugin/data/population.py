@@ -569,8 +569,8 @@ def _warn_of_copies(table: pd.DataFrame, population: Population) -> None:
         warn(text, CopiedRowsWarning)
 
 
-def check_population(value: object, name: str = "population") -> None:
-    require(name, value, Population, "make one with Population.from_frame(train, schema)")
+def check_population(value: object) -> None:
+    require("population", value, Population, "make one with Population.from_frame(train, schema)")
 
 
 def _check_schema(schema: object) -> None:

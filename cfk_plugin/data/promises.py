@@ -85,9 +85,6 @@ class Promise:
     may_have_margin: ClassVar[bool]
     """Whether answers may have to be true with a margin, or for later models as well."""
 
-    names_own_values: ClassVar[bool]
-    """Whether certificates name the private attributes whose values equal the query's."""
-
 
 class LookupPromise(Promise):
     """At least k people are inside each region: no one is named by looking people up.
@@ -117,7 +114,6 @@ class LookupPromise(Promise):
     can_be_published = False
     promises_true_answers = False
     may_have_margin = False
-    names_own_values = False
 
 
 class CataloguePromise(Promise):
@@ -142,7 +138,6 @@ class CataloguePromise(Promise):
     can_be_published = True
     promises_true_answers = True
     may_have_margin = True
-    names_own_values = True
 
 
 PROMISES: Mapping[str, type[Promise]] = MappingProxyType(

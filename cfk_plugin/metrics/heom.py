@@ -153,14 +153,12 @@ class Heom:
         b: pd.DataFrame | HeomCodes,
         k: int = 1,
         exclude_same: bool = False,
-        cost: NDArray[np.float64] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Find the k nearest rows of `b` for every row of `a`; of equally near ones the first in
         `b`.
 
         Returns positions in `b`, nearest first, and distances; -1 and infinite where there is no
-        row. `exclude_same` leaves out rows at distance 0, such as the row itself; `cost` is added
-        to the distance to each row of `b`.
+        row. `exclude_same` leaves out rows at distance 0, such as the row itself.
         """
         if k < 1:
             raise InputError("k must be at least 1")
@@ -173,8 +171,6 @@ class Heom:
         for rows, away in self._blocks(left, right):
             if exclude_same:
                 away[away <= TIE] = np.inf
-            if cost is not None:
-                np.add(away, cost, out=away)
             indices[rows, :take], found[rows, :take] = smallest(away, take)
         return indices, found
 

@@ -72,7 +72,6 @@ class GraspProtector(GraspSettings):
     """
 
     name = "grasp"
-    randomised = True  # running it again for another person is not conclusive
 
     def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
         """Return the region that GRASP constructs for each counterfactual."""

@@ -51,7 +51,7 @@ from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Kind, ResultContext
 from cfk_plugin.release.fail_closed import failing_closed, reason_of
-from cfk_plugin.release.fit_checks import check
+from cfk_plugin.release.fit_checks import check, warn_of_wide_regions
 from cfk_plugin.release.lookup import Lookup
 from cfk_plugin.release.protector_choice import AUTO, choose_protector
 from cfk_plugin.release.request import Groups, Request, Rows
@@ -289,6 +289,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
                 self.random_state,
                 previous,
             )
+        warn_of_wide_regions(catalogue)
         self._use(catalogue, model)
 
     def _use(self, catalogue: Catalogue | None, model: Any) -> None:

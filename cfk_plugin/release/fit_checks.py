@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
+
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
-from cfk_plugin.errors import LookupGuaranteeWarning, PolicyError
+from cfk_plugin.errors import LookupGuaranteeWarning, PolicyError, WideRegionsWarning, warn
+from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.protector_choice import AUTO
 
 _WEAK = (
     "a lookup guarantee counts the people in a region; somebody who reruns the algorithm, or asks"
     ' the model, may be left with fewer. guarantee="catalogue" holds against both'
 )
+
+_MANY = 10  # with fewer quasi-identifiers, wide regions are the choice of k and not of columns
+_WIDE = 0.5  # NCP: half of a quasi-identifier's range
 
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
@@ -41,3 +47,17 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
             ' method="auto"; a method that chooses a region per counterfactual needs'
             ' guarantee="lookup"'
         )
+
+
+def warn_of_wide_regions(catalogue: Catalogue) -> None:
+    """Warn if there are so many quasi-identifiers that no region is of use to a recipient."""
+    n_quasi = len(catalogue.schema.quasi_identifiers)
+    ncp = np.concatenate([part.catalogue.regions.ncp for part in catalogue.parts])
+    if n_quasi <= _MANY or ncp.mean() <= _WIDE:
+        return
+    warn(
+        f"with {n_quasi} quasi-identifiers, a region covers {ncp.mean():.0%} of each of them on"
+        " average (NCP), which says little. Name as quasi-identifiers only the columns that other"
+        " people may know; hierarchies, more people or a lower k make regions narrower, too",
+        WideRegionsWarning,
+    )

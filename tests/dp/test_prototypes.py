@@ -42,7 +42,7 @@ from cfk_plugin.errors import (
     PrivacyLeakWarning,
     SchemaError,
 )
-from cfk_plugin.metrics.heom import Heom
+from cfk_plugin.metrics.heom import TIE, Heom
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 TOWNS = ["Antwerp", "Ghent", "Namur"]
@@ -159,8 +159,8 @@ def compared_with_all(
             goal.is_met(served.labels) if own is None else served.labels != own[i]
         )
         asked = served.heom.encode(queries.iloc[[i]])
-        at, _ = served.heom.nearest(asked, served.codes.take(rows), cost=served.cost[rows])
-        found.append(int(rows[at[0, 0]]) if len(rows) else -1)
+        away = served.heom.distances(asked, served.codes.take(rows))[0] + served.cost[rows]
+        found.append(int(rows[np.argmax(away <= away.min() + TIE)]) if len(rows) else -1)
     return found
 
 

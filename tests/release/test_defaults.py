@@ -23,7 +23,13 @@ from cfk_plugin import (
     protect,
 )
 from cfk_plugin.dp import infer_domains
-from cfk_plugin.errors import AdapterError, IgnoredOptionWarning, InputError, PolicyError
+from cfk_plugin.errors import (
+    AdapterError,
+    IgnoredOptionWarning,
+    InputError,
+    PolicyError,
+    WideRegionsWarning,
+)
 from cfk_plugin.records.logger import RunLogger
 from parts import figures_of
 
@@ -219,6 +225,26 @@ def test_promising_option_is_refused(private_dice: Any) -> None:
 @pytest.mark.usefixtures("silent")
 def test_function_gives_several_answers() -> None:
     assert len(private(fail)(QUERIES, total_CFs=2)) == 2 * len(QUERIES)
+
+
+@pytest.mark.parametrize("n_quasi", [8, 12])
+def test_many_quasi_identifiers_warn(n_quasi: int) -> None:
+    """Only more than ten of them do: a few are the choice of the data holder."""
+    draws = np.random.default_rng(0)
+    names = [f"q{i}" for i in range(n_quasi)]
+    table = pd.DataFrame(draws.integers(0, 50, (60, n_quasi)), columns=names)
+    table["income"] = draws.integers(10, 90, 60)
+    schema = Schema.from_frame(table, quasi_identifiers=names)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        protect(
+            model=lambda people: people["income"] > 50,
+            population=Population.from_frame(table, schema),
+            policy=PrivacyPolicy(k=10, margin=0),
+            desired=True,
+        )
+    kinds = [warning.category for warning in caught]
+    assert kinds == [WideRegionsWarning] * (n_quasi > 10)
 
 
 # --- the explainer's sample -----------------------------------------------------------------------

@@ -163,6 +163,7 @@ class Module:
         (LOGISTIC, 1, 30, "above 0 and at most 1"),
         (TREE.predict_proba, "low", None, "argmax"),
         (RandomForestClassifier, 1, None, "a class and no fitted model"),
+        (RandomForestClassifier(), 1, None, "fit it first"),
         (REGRESSOR, "opposite", None, r"desired=\(low, high\)"),
         (REGRESSOR, (80, 50), None, "lower end first"),
         (REGRESSOR, (50, "many"), None, "two numbers"),
