@@ -72,7 +72,7 @@ def test_wrong_shapes_are_named() -> None:
         source.methods["explain"](np.zeros((1, 3)))
 
 
-def test_error_of_the_model_names_its_class() -> None:
+def test_error_names_its_class() -> None:
     """It has the row of the query for a text."""
     calls = []
 

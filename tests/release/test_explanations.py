@@ -148,7 +148,7 @@ def test_figure_and_feature_have_two_columns(name: str) -> None:
     assert result.to_frame(text=True)[f"feature.{name}"].tolist() == ["1–2"]
 
 
-def test_table_has_the_index_of_the_queries(residents: World) -> None:
+def test_table_has_index_of_queries(residents: World) -> None:
     """Slices keep it; runs, JSON and the table for readers do not have it."""
     queries = residents.refused.head(2).set_axis(["ann-1", "bob-2"])
     result = residents.anonymizer.explain(queries, answers=2)

@@ -145,7 +145,7 @@ def test_broken_rule_gives_its_reason(
     assert refusal(region_figures(**of_region), outcome_figures(**of_outcome), policy) == reason
 
 
-def test_region_without_outcome_is_never_pure_enough() -> None:
+def test_region_without_outcome_is_impure() -> None:
     """Even if the policy has no floor."""
     nothing = outcome_figures(pureness=0.0, pureness_low=0.0)
     policy = PrivacyPolicy(k=3, min_pureness=0)
@@ -302,7 +302,7 @@ def test_everyone_inside_counts_under_a_lookup() -> None:
     assert (refusal.reason, refusal.refused_k) == ("verification_failed", 4)
 
 
-def test_number_of_the_counterfactual_is_no_combination() -> None:
+def test_counterfactuals_number_is_no_combination() -> None:
     """Combinations have values of the training table, so that others can count them again."""
     verdict = lookup_verdict(YOUNG, rows_of(age=20.5))
     assert isinstance(verdict, Certified)
