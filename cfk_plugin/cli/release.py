@@ -79,10 +79,10 @@ def schema(
         "immutable": personal,
         "monotone": {},
         "never_advise": {},
-        "rules": [],
         "titles": {},
         "units": {},
         "outcomes": {},
+        "rules": [],
         "columns": {},
     }
     text = json.dumps(empty, indent=2)

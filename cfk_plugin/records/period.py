@@ -39,7 +39,7 @@ class Period:
         return self.until is None or moment < self.until
 
     def __str__(self) -> str:
-        """Return it in words, with days as the moments they were read as."""
+        """Return it in words."""
         words = []
         if self.since is not None:
             words.append(f"from {moment_text(self.since)}")
@@ -49,8 +49,9 @@ class Period:
 
 
 def moment_text(moment: int) -> str:
-    """Return milliseconds since 1970 as text, in UTC."""
-    return (_EPOCH + timedelta(milliseconds=moment)).strftime("%Y-%m-%d %H:%M UTC")
+    """Return milliseconds since 1970 as text, in UTC; at midnight it is only the day."""
+    form = "%Y-%m-%d UTC" if moment % _DAY == 0 else "%Y-%m-%d %H:%M UTC"
+    return (_EPOCH + timedelta(milliseconds=moment)).strftime(form)
 
 
 def _milliseconds(name: str, moment: object) -> tuple[int, int]:

@@ -382,7 +382,7 @@ def test_nothing_in_the_period_says_what_was_searched(experiment: str) -> None:
         PrivacyReport.of_experiment(experiment, **OCTOBER)
     assert str(caught.value) == (
         f"nothing to report on in experiment {experiment!r}: its 1 runs with explanations or audits have none from "
-        "2026-10-01 00:00 UTC until before 2026-11-01 00:00 UTC, but from 2026-09-01 00:00 UTC to 2026-09-30 10:00 "
+        "2026-10-01 UTC until before 2026-11-01 UTC, but from 2026-09-01 UTC to 2026-09-30 10:00 "
         "UTC; choose another period"
     )
 
