@@ -111,13 +111,13 @@ def test_release_has_the_margin(model: Any, desired: Any, settings: Any, lead: A
         k=settings.get("k", K),
         least_pureness=settings.get("min_pureness", 0.5),
     )
-    queries = STRANGERS[lead(STRANGERS) < 0].head(25).reset_index(drop=True)
+    queries = STRANGERS[lead(STRANGERS) < 0].head(12).reset_index(drop=True)
     anonymizer = fit(model, desired, **settings)
     answers = anonymizer.explain(queries)
-    assert len(answers.released) >= 20
+    assert len(answers.released) >= 9
     assert margins_of(answers) == {settings["margin"]}
     assert find_faults(answers, world, queries) == []
-    assert find_faults(anonymizer.published(), world, most=10) == []
+    assert find_faults(anonymizer.published(), world, most=5) == []
 
 
 def test_opposite_has_margins_of_both_outcomes() -> None:
