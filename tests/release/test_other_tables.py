@@ -20,16 +20,22 @@ KINDS: dict[str, Callable[[pd.DataFrame], Any]] = {
 }
 
 
+@pytest.fixture(params=["residents", "patients"])
+def world(request: pytest.FixtureRequest) -> World:
+    """Return people with gaps, and people with several rows."""
+    people: World = request.getfixturevalue(request.param)
+    return people
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_ignore_the_kind(kind: str, residents: World) -> None:
+def test_answers_ignore_the_kind(kind: str, world: World) -> None:
     """Of the training table, of the queries, and of the table behind the sentences."""
-    world = replace(residents, table=KINDS[kind](residents.table))
-    anonymizer = residents.fit(population=world.population)
-    queries = KINDS[kind](residents.refused)
-    result = anonymizer.explain(queries)
+    other = replace(world, table=KINDS[kind](world.table))
+    queries = KINDS[kind](world.refused)
+    result = world.fit(population=other.population).explain(queries)
     assert len(result.released) >= 5
-    assert result.to_json() == residents.answers.to_json()
-    assert result.text(queries) == residents.answers.text(residents.refused)
+    assert result.to_json() == world.answers.to_json()
+    assert result.text(queries) == world.answers.text(world.refused)
 
 
 @pytest.mark.parametrize("kind", KINDS)
