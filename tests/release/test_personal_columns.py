@@ -104,14 +104,12 @@ def test_call_that_decides_does_not_warn(call: dict[str, Any]) -> None:
 
 
 def test_audit_does_not_warn() -> None:
-    """It fits many times."""
     with refitting():
         anonymizer = fit()
     assert warnings_of(lambda: anonymizer.explain(REFUSED)) == []
 
 
 def test_server_logs_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """No one sees its warnings."""
     handler = RequestHandler(fit(), most=50)
     with caplog.at_level(logging.WARNING, "cfk_plugin"):
         assert warnings_of(lambda: [handler.answer(REFUSED), handler.answer(REFUSED)]) == []

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Population, log_protected_model
-from worlds import World
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def test_loaded_model_returns_records(uri: str, refused: pd.DataFrame) -> None:
 
 @pytest.mark.slow
 def test_server_answers_over_http(
-    serve: Callable[[str], str], uri: str, refused: pd.DataFrame, applicants: World
+    serve: Callable[[str], str], uri: str, refused: pd.DataFrame, applicants: Any
 ) -> None:
     """The served JSON has an answer for each person and the income of nobody in the table."""
     body = json.dumps({"dataframe_split": refused.to_dict(orient="split", index=False)})
