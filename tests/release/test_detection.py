@@ -119,7 +119,10 @@ def test_tiny_population_is_compared(values: list[float]) -> None:
 def test_tolerance_equals_hand_calculation() -> None:
     """A neighbour's isolation is measured without the row that is left out."""
     frame = pd.DataFrame({"a": [0.0, 1.0, 3.0, 7.0, 15.0]})
-    tolerance = Detector(population_of(frame, "a")).tolerance
+    detector = Detector(population_of(frame, "a"))
+    assert detector.used is None
+    tolerance = detector.tolerance
+    assert detector.used == tolerance.distance
     distance = np.array([1, 1, 2, 4, 8]) / 15
     ratio = np.array([1 / 2, 1 / 3, 2 / 1, 4 / 2, 8 / 4])
     assert tolerance.distance == pytest.approx(np.quantile(distance, 0.05))
@@ -131,6 +134,15 @@ def test_fixed_tolerance_is_not_calibrated(near_native: float, finding: str) -> 
     """The policy may state it."""
     rows = TRAIN.head(20).assign(city="Atlantis", income=TRAIN["income"].head(20) + 60)
     assert set(Detector(POPULATION, near_native=near_native).find(rows)) == {finding}
+
+
+@pytest.mark.parametrize(("near_native", "is_near"), [(0.24, False), (0.25, True)])
+def test_tolerance_belongs_to_near(near_native: float, is_near: bool) -> None:
+    """The row is a quarter of the range away from the nearest person."""
+    population = population_of(pd.DataFrame({"a": [0.0, 4.0, 8.0]}), "a")
+    detector = Detector(population, near_native=near_native)
+    assert detector.used == near_native
+    assert detector.examine(pd.DataFrame({"a": [2.0]})).near.all() == is_near
 
 
 def test_instance_based_explainer_is_near_native(detector: Detector) -> None:
