@@ -32,7 +32,7 @@ from cfk_plugin import (
     log_protected_model,
     protect,
 )
-from frozen_records import SHARED_LIBRARIES, CountingModel, Recording
+from frozen_records import CountingModel, Recording
 
 RECORDS = Path(__file__).parent / "default_records"
 
@@ -332,7 +332,7 @@ def _temporary_mlflow_store() -> Iterator[None]:
 
 def of_prototypes() -> Recording:
     """Record differentially private answers whose noise has a seed."""
-    recording = Recording(libraries=(*SHARED_LIBRARIES, "opendp"))
+    recording = Recording()
     recording.model = LABEL.make_model()
     population = loan_population(
         columns={

@@ -54,6 +54,7 @@ def warnings_of(call: Any) -> list[str]:
 
 
 def test_warning_is_given_once_per_fit() -> None:
+    """It says how to declare the columns."""
     anonymizer = fit()
     for _ in range(2):
         (text,) = warnings_of(lambda: anonymizer.explain(REFUSED))
@@ -67,6 +68,7 @@ def test_warning_is_given_once_per_fit() -> None:
     [("lookup", REFUSED, 1), ("catalogue", REFUSED, 1), ("lookup", None, 0)],
 )
 def test_counterfactuals_warn_with_factuals(guarantee: str, factuals: Any, n_warnings: int) -> None:
+    """Without them, nobody knows what changes."""
     anonymizer = fit(guarantee)
     assert len(warnings_of(lambda: anonymizer.transform(GRANTED, factuals))) == n_warnings
 
@@ -97,6 +99,7 @@ def test_declared_columns_are_not_named(declared: dict[str, Any], columns: str |
     ids=["features_to_vary", "permitted_range"],
 )
 def test_call_that_decides_does_not_warn(call: dict[str, Any]) -> None:
+    """It names the columns."""
     anonymizer = fit()
     assert warnings_of(lambda: anonymizer.explain(REFUSED, **call)) == []
 

@@ -40,7 +40,7 @@ def test_loaded_explainer_explains(uri: str, refused: pd.DataFrame) -> None:
 
 @pytest.mark.slow
 def test_server_answers_over_http(
-    serve: Callable[[str], str], uri: str, refused: pd.DataFrame, applicants: pd.DataFrame
+    serve: Callable[[str], str], uri: str, refused: pd.DataFrame, applicants: Any
 ) -> None:
     """The served JSON has an answer for each person and the income of nobody in the table."""
     body = json.dumps({"dataframe_split": refused.to_dict(orient="split", index=False)})
@@ -52,4 +52,4 @@ def test_server_answers_over_http(
     entries = json.loads(text)["predictions"]["explanations"]
     assert [entry["query"] for entry in entries] == list(range(len(refused)))
     assert min(entry["certificate"]["k"] for entry in entries) >= 10
-    assert not [income for income in applicants["income"] if str(income) in text]
+    assert not [income for income in applicants.table["income"] if str(income) in text]

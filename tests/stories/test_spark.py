@@ -29,7 +29,7 @@ def test_every_row_has_an_answer(records: pd.DataFrame, refused: pd.DataFrame) -
     assert records["sentence"].str.startswith("The model would grant the loan").all()
 
 
-def test_workers_return_no_income(records: pd.DataFrame, applicants: pd.DataFrame) -> None:
+def test_workers_return_no_income(records: pd.DataFrame, applicants: Any) -> None:
     """No answer quotes the income of a person in the training table."""
     text = records.to_csv()
-    assert not [income for income in applicants["income"] if str(income) in text]
+    assert not [income for income in applicants.table["income"] if str(income) in text]
