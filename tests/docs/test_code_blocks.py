@@ -32,8 +32,6 @@ from typer.testing import CliRunner
 
 from cfk_plugin.cli import app
 
-pytestmark = pytest.mark.full_search
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$(?:\n\s*^```text\n(.*?)^```$)?", re.M | re.S)
 EXIT_CODE = re.compile(r"# exit code (\d)$")

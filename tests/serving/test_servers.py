@@ -14,7 +14,7 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.serving import requests
 from model_server import K, Server, accepts, by_mlflow, patients, serving, store
 
-pytestmark = [pytest.mark.slow, pytest.mark.full_search]  # searched as long as in the server
+pytestmark = pytest.mark.slow
 
 TRAIN = patients()[["age", "town", "pay"]]
 POLICY = PrivacyPolicy(k=K)
