@@ -1,15 +1,9 @@
-# A logged protected model behind `mlflow models serve`; docs/how-to/serve-with-mlflow.md says how to build and run it.
-FROM python:3.11-slim AS build
-WORKDIR /src
-COPY . .
-RUN pip install --no-cache-dir build && python -m build --wheel --outdir /wheels
-
+# A protected model behind `mlflow models serve`; docs/how-to/serve-with-mlflow.md says how to build and run it.
 FROM python:3.11-slim
 ENV HOME=/tmp \
     MLFLOW_DISABLE_TELEMETRY=true
-COPY --from=build /wheels /wheels
-COPY model/requirements.txt .
-RUN pip install --no-cache-dir --find-links /wheels -r requirements.txt && rm -r /wheels
+# The requirements may name a wheel in the folder of the model. The model itself is not in the image.
+RUN --mount=type=bind,source=model,target=/model cd /model && pip install --no-cache-dir -r requirements.txt
 USER 65532:65532
 EXPOSE 5001
 HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:5001/health', timeout=3)"]

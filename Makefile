@@ -19,7 +19,7 @@ AXE := tests/browser/node_modules/.package-lock.json
 NPM := npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund --loglevel=error
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow bench coverage check format docs dates reproduction dist core clean
+.PHONY: help demo test slow bench coverage check format prose docs dates reproduction dist core clean
 
 help:
 	@echo "make demo    protect real explanations and log them"
@@ -29,6 +29,7 @@ help:
 	@echo "make coverage  run the fast tests in one process, and print per module which branches they take"
 	@echo "make check   lint, formatting, types and layers"
 	@echo "make format  format and fix what can be fixed"
+	@echo "make prose   count habits of our English in comments, texts and pages"
 	@echo "make docs    build the site into build/site"
 	@echo "make dates   list the rules and standards of the control map that were checked more than a year ago"
 	@echo "make reproduction DATA=FOLDER  run the experiments of the paper again on the tables in a folder"
@@ -122,6 +123,9 @@ core: $(READY)
 		&& $(UV) pip install --quiet --python $(VENV)/core-$$other/bin/python ".[dp,serve,parquet,plots,test]" \
 		&& $(VENV)/core-$$other/bin/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile $(CORE) || exit 1; \
 	done
+
+prose: $(READY)
+	@$(BIN)/python tests/habits.py
 
 # What renders docs/ comes on top of what is there. Warnings are errors: mkdocs.yml is strict.
 $(VENV)/.docs: pyproject.toml

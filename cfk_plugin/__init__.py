@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cfk_plugin.release.results import PrototypeCounterfactual as PrototypeCounterfactual
     from cfk_plugin.release.results import Withheld as Withheld
     from cfk_plugin.report.privacy_report import PrivacyReport as PrivacyReport
+    from cfk_plugin.serving import load_protected as load_protected
     from cfk_plugin.serving import log_protected_model as log_protected_model
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ _HOME = {
     "Withheld": "release.results",
     "Wording": "data.wording",
     "hookimpl": "hookspecs",
+    "load_protected": "serving",
     "log_protected_model": "serving",
     "protect": "_protect",
     "protected": "_protect",

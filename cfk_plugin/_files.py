@@ -43,7 +43,7 @@ from cfk_plugin.errors import (
     warn,
     whole_file,
 )
-from cfk_plugin.records.stores import check_store
+from cfk_plugin.tracking.run import check_store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -336,22 +336,11 @@ def write_released(
 ) -> None:
     """Write explanations with their sentences as CSV, Parquet or JSON, by the file's ending."""
     if path.suffix.lower() == ".json":
-        write_report(path, json_with_sentences(explanations, queries))
+        write_report(path, explanations.to_json_with_sentences(queries))
     else:
         table = explanations.to_frame(text=True)
         table.insert(2, "sentence", explanations.text(queries))
         write_table(path, table)
-
-
-def json_with_sentences(explanations: Explanations, queries: pd.DataFrame | None = None) -> str:
-    """Return `Explanations.to_json` with the sentence of each entry."""
-    content = json.loads(explanations.to_json())
-    sentences = zip(explanations, explanations.text(queries), strict=True)
-    # The file lists the entries by query.
-    in_order = sorted(sentences, key=lambda pair: pair[0].query)
-    for written, (_, sentence) in zip(content["explanations"], in_order, strict=True):
-        written["sentence"] = sentence
-    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:

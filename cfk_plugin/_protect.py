@@ -19,12 +19,12 @@ from cfk_plugin.data.tables import whole_number
 from cfk_plugin.errors import InputError, PolicyError, require
 from cfk_plugin.hookspecs import AdaptContext, CounterfactualSource, Protector, depends_on_rows
 from cfk_plugin.plugins import load_plugins
-from cfk_plugin.records.journal import JOURNAL
-from cfk_plugin.records.logger import logger_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.explainer import ProtectedExplainer
 from cfk_plugin.release.sampling import sample_of
+from cfk_plugin.tracking.journal import JOURNAL
+from cfk_plugin.tracking.logger import logger_of
 
 if TYPE_CHECKING:
     from cfk_plugin.dp import DPPrototypes

@@ -22,7 +22,7 @@ from cfk_plugin._protect import protect
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.population import Population
 from cfk_plugin.data.schema import Schema
-from cfk_plugin.records.stores import check_store
+from cfk_plugin.tracking.run import check_store
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import worlds
 from local_spark import spark, spark_console  # noqa: F401 - one session for all tests
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ settings.load_profile("busy")  # The machine may have other work.
 
 
 def pytest_collection_finish() -> None:
-    """Leave what all imports made out of garbage collections: to go through it again and again
-    takes a tenth.
-    """
+    """Keep imported modules out of garbage collections, which would take a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
@@ -39,9 +38,7 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Return the folder with the tables of the published experiments; the repository does not hold
-    them.
-    """
+    """Return the folder with the tables of the published experiments, outside the repository."""
     if not SHARED_DATA.is_dir():
         pytest.skip(
             "needs the tables of the published experiments in ../shared/data beside the repository"
@@ -49,27 +46,42 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
+@pytest.fixture(scope="session")
+def applicants() -> worlds.World:
+    """Return applicants for a loan: nothing is missing, and the model has probabilities."""
+    return worlds.applicants()
+
+
+@pytest.fixture(scope="session")
+def patients() -> worlds.World:
+    """Return patients with several rows each, dates, flags and a hierarchy."""
+    return worlds.patients()
+
+
+@pytest.fixture(scope="session")
+def residents() -> worlds.World:
+    """Return residents with an identifier, a hierarchy, levels, dates and gaps."""
+    return worlds.residents()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _what_takes_longer_than_tests_is_made_once() -> Iterator[None]:
-    """Keep what the runner of commands makes anew for every call, and what each `fit` reads of all
-    distributions.
-    """
+def _remembered_entry_points() -> Iterator[None]:
+    """Read the entry points of all distributions, and make the command line, only once."""
     import typer.testing
 
     from cfk_plugin import plugins
 
-    found, read = cache(lambda group, *path: read(group=group)), plugins.entry_points
+    read = plugins.entry_points
+    remembered = cache(lambda group, *path: read(group=group))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
-        patch.setattr(plugins, "entry_points", lambda group: found(group, *sys.path))
+        patch.setattr(plugins, "entry_points", lambda group: remembered(group, *sys.path))
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Keep tests that log without asking for `mlflow_store` from writing to a store of the
-    developer's.
-    """
+    """Keep tests that log without the fixture `mlflow_store` out of the developer's own store."""
     store = tmp_path_factory.mktemp("mlflow") / "stray.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(store.parent / "state"))
@@ -80,61 +92,56 @@ def _stray_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         yield f"sqlite:///{store}"
 
 
+def _settings() -> dict[str, str]:
+    """Return the environment variables of this product and of MLflow."""
+    prefixes = ("CFK_", "MLFLOW_")
+    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _what_a_module_set_is_forgotten(_stray_mlflow_store: str) -> Iterator[None]:
-    """Undo what a module set as its store, experiment or variables of ours and MLflow's, whatever
-    module comes next.
-    """
-
-    def of_ours() -> dict[str, str]:
-        return {
-            name: value
-            for name, value in os.environ.items()
-            if name.startswith(("CFK_", "MLFLOW_"))
-        }
-
-    before = of_ours()
+def _unchanged_settings(_stray_mlflow_store: str) -> Iterator[None]:
+    """Undo what a module set as its store, its experiment or an environment variable."""
+    before = _settings()
     yield
-    if (mlflow := sys.modules.get("mlflow")) is not None:
+    mlflow = sys.modules.get("mlflow")
+    if mlflow is not None:
         mlflow.set_tracking_uri(None)
         mlflow.set_registry_uri(None)
         mlflow.tracking.fluent._active_experiment_id = None
-    for name in of_ours():
+    for name in _settings():
         del os.environ[name]
     os.environ |= before
 
 
 @pytest.fixture(scope="session")
 def _empty_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Create the tables of a store once; copying the file is much faster than MLflow's migrations.
+    """Create the tables of a store once: to copy the file is faster than MLflow's migrations.
 
-    Stores do not read again which migration is the last one, and wait for no disk: nobody needs
-    them after a power cut.
+    Stores do not read again which migration is the last one, and do not wait for the disk.
     """
     import mlflow
     from mlflow.store.db import utils
     from sqlalchemy import event
 
-    def hasty(uri: str) -> Any:
-        engine = make(uri)
-        event.listen(
-            engine,
-            "connect",
-            lambda connection, _: connection.execute("PRAGMA synchronous=OFF").close(),
-        )
+    make_engine = utils.create_sqlalchemy_engine
+    folder = tmp_path_factory.mktemp("mlflow-empty")
+
+    def do_not_wait(connection: Any, _: Any) -> None:
+        connection.execute("PRAGMA synchronous=OFF").close()
+
+    def make_hasty_engine(uri: str) -> Any:
+        engine = make_engine(uri)
+        event.listen(engine, "connect", do_not_wait)
         return engine
 
-    folder, make = tmp_path_factory.mktemp("mlflow-empty"), utils.create_sqlalchemy_engine
+    revision = cache(utils._get_latest_schema_revision)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(utils, "create_sqlalchemy_engine", hasty)
-        patch.setattr(
-            utils, "_get_latest_schema_revision", cache(utils._get_latest_schema_revision)
-        )
+        patch.setattr(utils, "create_sqlalchemy_engine", make_hasty_engine)
+        patch.setattr(utils, "_get_latest_schema_revision", revision)
         with contextlib.chdir(folder):
-            mlflow.MlflowClient(
-                tracking_uri=f"sqlite:///{folder / 'mlflow.db'}"
-            ).search_experiments()
-        # Whatever SQLite still holds in a side file goes into the one that gets copied.
+            uri = f"sqlite:///{folder / 'mlflow.db'}"
+            mlflow.MlflowClient(tracking_uri=uri).search_experiments()
+        # SQLite may still have a part in a side file.
         with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         yield folder / "mlflow.db"
@@ -144,11 +151,9 @@ def _empty_mlflow_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 def mlflow_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _empty_mlflow_store: Path
 ) -> Iterator[str]:
-    """Give the test an MLflow store of its own, with an active experiment `tests`; yield its
-    tracking URI.
+    """Yield the tracking URI of an MLflow store of this test, whose active experiment is `tests`.
 
-    The working directory is the temporary one, so that artifacts of further experiments land there
-    as well.
+    The working directory is the temporary one, so that artifacts of further experiments are there.
     """
     import mlflow
 

@@ -42,7 +42,7 @@ from cfk_plugin.data.values import conform
 from cfk_plugin.errors import HostOnly, InputError, quiet
 from cfk_plugin.hookspecs import Progress
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.records.run import LoggedReport, ReportContents
+from cfk_plugin.tracking.run import LoggedReport, ReportContents
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

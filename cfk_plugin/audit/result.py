@@ -25,7 +25,7 @@ from cfk_plugin.metrics.intervals import (
     bootstrap,
     clopper_pearson,
 )
-from cfk_plugin.records.run import LoggedReport, ReportContents, Value
+from cfk_plugin.tracking.run import LoggedReport, ReportContents, Value
 
 NO_BETTER = (
     "no better than the baseline: the attack did not work here, which is no evidence of protection"

@@ -61,20 +61,25 @@ def budget_raise(
     kept="MLflow has what was sent by now, and counts it once if it is sent again",
 )
 def track(
-    journal: Annotated[Path, typer.Argument(help="File with records that MLflow did not take.")],
+    journals: Annotated[
+        list[Path], typer.Argument(help="Files with records that MLflow did not take.")
+    ],
 ) -> int:
-    """Send the records of a journal to MLflow. Records that were sent before add nothing.
+    """Send the records of journals to MLflow. Records that were sent before add nothing.
 
-    Exit code 0 when MLflow has all of them, else 3.
+    Exit code 0 when MLflow has all of them, otherwise 3.
     """
-    from cfk_plugin.records.journal import send
+    from cfk_plugin.tracking.journal import send
 
-    delivery = send(journal)
-    say(f"MLflow has {counted(delivery.n_delivered, 'record')} of {journal}")
-    if delivery.unreadable:
-        lines = ", ".join(map(str, delivery.unreadable))
-        say(f"lines that cannot be read, as a record was not written to its end: {lines}")
-    if delivery.n_waiting:
-        problems = "; ".join(dict.fromkeys(delivery.problems.values()))
-        say(f"{counted(delivery.n_waiting, 'record')} cannot be sent: {problems}")
-    return 0 if delivery.is_complete else 3
+    is_complete = True
+    for journal in journals:
+        delivery = send(journal)
+        say(f"MLflow has {counted(delivery.n_delivered, 'record')} of {journal}")
+        if delivery.unreadable:
+            lines = ", ".join(map(str, delivery.unreadable))
+            say(f"lines that cannot be read, as a record was not written to its end: {lines}")
+        if delivery.n_waiting:
+            problems = "; ".join(dict.fromkeys(delivery.problems.values()))
+            say(f"{counted(delivery.n_waiting, 'record')} cannot be sent: {problems}")
+        is_complete = is_complete and delivery.is_complete
+    return 0 if is_complete else 3

@@ -261,12 +261,12 @@ def protect(
 
 def _write(explanations: Explanations, queries: pd.DataFrame | None, output: Path | None) -> None:
     """Write explanations with their sentences to a file, or to the standard output without one."""
-    from cfk_plugin._files import json_with_sentences, write_released
+    from cfk_plugin._files import write_released
 
     if output is not None:
         write_released(output, explanations, queries)
     else:
-        console().file.write(json_with_sentences(explanations, queries) + "\n")
+        console().file.write(explanations.to_json_with_sentences(queries) + "\n")
 
 
 def _exit_code(explanations: Explanations) -> int:

@@ -44,6 +44,8 @@ class LabelModel:
 
     Attributes
     ----------
+    model : object
+        The model as it was given.
     columns : list of str
         The features that the model takes, in its order.
     classes : tuple or None
@@ -57,6 +59,7 @@ class LabelModel:
     def __init__(
         self, model: Any, features: Sequence[str], goal: DesiredOutcome | None = None
     ) -> None:
+        self.model = model
         with quiet(
             "the model cannot be read: asking for its attributes raised {}",
             ModelError,
@@ -226,7 +229,9 @@ def _columns_in_failure(rows: pd.DataFrame) -> list[str]:
     with suppress(Exception):  # a foreign exception may fail to give its text
         text = str(sys.exception())
     names = [str(name) for name in rows]
-    quoted = [name for name in names if any(repr(value) in text for value in rows[name].unique())]
+    quoted = [
+        name for name in names if any(spelled in text for spelled in set(map(repr, rows[name])))
+    ]
     return quoted or [name for name in names if re.search(rf"\b{re.escape(name)}\b", text)]
 
 

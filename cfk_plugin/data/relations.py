@@ -28,6 +28,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfk_plugin.data.rounding import DAY
+from cfk_plugin.data.values import zone_of
 from cfk_plugin.errors import SchemaError, did_you_mean
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ Quantity = Callable[["Floats"], "Floats"]
 
 _CONDITIONAL = re.compile(r"\s*if\s+(.+?)\s+then\s+(.+)", re.DOTALL)
 _QUOTED_NAME = re.compile(r"`([^`]+)`")
-_SAME = 1e-9  # share of two numbers, by which equal ones may differ
+_SAME = 1e-9  # numbers that differ by less are equal, or by a thousandth of that share of them
 _FORM = 'write a rule such as "years_employed <= age - 15" or "if owns_home then rent == 0"'
 
 _COMPARISONS: Mapping[type[ast.cmpop], str] = {
@@ -201,7 +202,8 @@ class _Reader:
         if column.kind == "number":
             return lambda rows: rows[:, j] != 0
         if {*column.values.tolist()} <= {True, False, None}:
-            return self._compared_with_value(name, "==", [True])
+            code_of_true = column.encode(pd.Series([True], dtype=object))  # NaN if no row has it
+            return lambda rows: rows[:, j] == code_of_true
         raise SchemaError(
             f"rule {self._text!r}: {name} is not true or false; compare it with a value"
         )
@@ -217,10 +219,10 @@ class _Reader:
             raise self._unreadable(left)
         sign = _COMPARISONS[type(op)]
         match left, right:
-            case ast.Name(name), ast.Constant(value) if not self._is_number(name):
-                return self._compared_with_value(name, sign, [value])
-            case ast.Constant(value), ast.Name(name) if not self._is_number(name):
-                return self._compared_with_value(name, _MIRRORED[sign], [value])
+            case ast.Name(name), _ if not (_names(right) or self._is_number(name)):
+                return self._compared_with_value(name, sign, [self._constant(right)])
+            case _, ast.Name(name) if not (_names(left) or self._is_number(name)):
+                return self._compared_with_value(name, _MIRRORED[sign], [self._constant(left)])
         first = self._quantity(left)
         second = self._quantity(right)
         return lambda rows: _compared(first(rows), sign, second(rows))
@@ -232,20 +234,28 @@ class _Reader:
     def _listed(self, node: ast.expr) -> list[Any]:
         if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             raise self._unreadable(node)
+        return [self._constant(element) for element in node.elts]
+
+    def _constant(self, node: ast.expr) -> Any:
+        """Return the value of a constant, which may be negative."""
         try:
-            return [ast.literal_eval(element) for element in node.elts]
-        except ValueError:
+            return ast.literal_eval(node)
+        except (ValueError, TypeError):
             raise self._unreadable(node) from None
 
     def _compared_with_value(self, name: str, sign: str, values: list[Any]) -> Test:
-        """Return the test of a feature against one of some values."""
+        """Return the test whether a feature compares so with any of some values."""
         j, column = self._column(name)
         if sign not in ("==", "!=") and not column.is_line:
             raise SchemaError(
                 f"rule {self._text!r}: {name} has no order, so {sign} means nothing; use ==, != or"
                 " in, or list its levels in ordinal"
             )
-        constants = column.encode(pd.Series(values, dtype=object))
+        if column.is_line and None in values:
+            raise SchemaError(
+                f"rule {self._text!r}: a row without {name} is not judged, so leave None out"
+            )
+        constants = column.encode(_on_clock_of(column, values))
         if np.isnan(constants).any():
             self.unknown.append(name)
 
@@ -257,7 +267,7 @@ class _Reader:
 
     def _quantity(self, node: ast.expr) -> Quantity:
         """Return the numbers of a linear expression; of dates, in days."""
-        if isinstance(node, ast.Constant) and _is_number(node.value):
+        if isinstance(node, ast.Constant) and _is_plain_number(node.value):
             constant = float(node.value)  # type: ignore[arg-type]
             return lambda rows: np.full(len(rows), constant)
         if isinstance(node, ast.Name):
@@ -320,13 +330,23 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
-def _is_number(value: object) -> bool:
+def _on_clock_of(column: Column, values: list[Any]) -> pd.Series:
+    """Return values of a rule; dates that state no time zone are on the clock of their column."""
+    series = pd.Series(values, dtype=object)
+    zone = zone_of(column.dtype)
+    if zone is None:
+        return series
+    dates = pd.to_datetime(series, errors="coerce")
+    return dates if dates.dt.tz is not None else dates.dt.tz_localize(zone)
+
+
+def _is_plain_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _compared(first: NDArray[Any], sign: str, second: NDArray[Any]) -> Mask:
     """Return how numbers compare; those that differ only by rounding are equal."""
-    tolerance = _SAME * np.maximum(np.abs(first), np.abs(second))
+    tolerance = _SAME * (1 + np.maximum(np.abs(first), np.abs(second)) / 1000)
     difference = first - second
     is_same = np.abs(difference) <= tolerance
     comparison: Mask = {

@@ -241,8 +241,8 @@ def message(
         name = "situation" if choices else "only_situation"
         sentences.append(_sentence(wording, name, outcome, changes=language.join(situation)))
     notes = _notes(answer.at_point(), wording)
-    columns = [change.column for change in changes if change.column in answer.least]
-    if columns:
+    columns = [change.column for change in changes]
+    if any(column in answer.least for column in columns):
         notes = (_enough_today(answer, columns, wording), *notes)
     return Message(" ".join(sentences), tuple(changes), notes)
 
@@ -269,15 +269,19 @@ def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> st
 def _enough_today(answer: Answer, columns: Sequence[str], wording: Wording) -> str:
     """Return the sentence on what would do without the margin, and what the margin is for.
 
-    All values of `columns` together are enough.
+    `columns` are those that the answer changes. The least values of some of them are enough only
+    if the others change as advised.
     """
     language = wording.language
-    least = [wording.described(column, part_of(answer.least[column])) for column in columns]
-    texts = {"least": language.enumeration(least)}
+    smaller = [column for column in columns if column in answer.least]
+    least = [wording.described(column, part_of(answer.least[column])) for column in smaller]
+    texts = {"least": language.enumeration(least), "others": ""}
+    if len(smaller) < len(columns):
+        texts["others"] = language.frame("answers", "others")
     name = "enough_together"
-    if len(columns) == 1:
+    if len(smaller) == 1:
         name = "enough_today"
-        texts["advised"] = wording.value(columns[0], answer.at_point().parts[columns[0]])
+        texts["advised"] = wording.value(smaller[0], answer.at_point().parts[smaller[0]])
     return language.frame("answers", name, Least=_capitalised(texts["least"]), **texts)
 
 

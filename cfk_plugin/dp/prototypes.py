@@ -50,7 +50,6 @@ from cfk_plugin.errors import (
     shown,
 )
 from cfk_plugin.metrics.provenance import declarations_of, environment_of
-from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.explanations import Explanations, ResultContext
 from cfk_plugin.release.request import Groups
 from cfk_plugin.release.results import (
@@ -61,6 +60,7 @@ from cfk_plugin.release.results import (
     PrototypePolicy,
     Withheld,
 )
+from cfk_plugin.tracking.logger import Track, observe
 
 _log = logging.getLogger("cfk_plugin")
 _MOVES_TOWARDS_QUERY = (

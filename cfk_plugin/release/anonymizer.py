@@ -45,7 +45,6 @@ from cfk_plugin.hookspecs import NativeStatus, Progress, Protector, ReleaseRecor
 from cfk_plugin.metrics.provenance import environment_of, facts_of
 from cfk_plugin.plugins import load_plugins, worst
 from cfk_plugin.protection.catalogue_file import CatalogueFile
-from cfk_plugin.records.logger import Track, observe
 from cfk_plugin.release.answering import answer
 from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.detection import Detector
@@ -56,6 +55,7 @@ from cfk_plugin.release.lookup import Lookup
 from cfk_plugin.release.protector_choice import AUTO, choose_protector
 from cfk_plugin.release.request import Groups, Request, Rows
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld
+from cfk_plugin.tracking.logger import Track, observe
 
 _log = logging.getLogger("cfk_plugin")
 _TRIED = 256  # training rows on which the model is tried

@@ -19,10 +19,10 @@ from cfk_plugin.errors import (
     quiet,
 )
 from cfk_plugin.hookspecs import CounterfactualSource, Progress
-from cfk_plugin.records.logger import Track
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.wrapped_explainer import Prototypes, WrappedExplainer, wrap_explainer
+from cfk_plugin.tracking.logger import Track
 
 
 class ProtectedExplainer(HostOnly):
@@ -56,6 +56,12 @@ class ProtectedExplainer(HostOnly):
             groups=groups,
             is_asked=is_asked,
         )
+
+    @property
+    def anonymizer(self) -> KAnonymizer | Prototypes:
+        """What protects the answers: the fitted `KAnonymizer` or `DPPrototypes`."""
+        protector: KAnonymizer | Prototypes = self._wrapped.anonymizer
+        return protector
 
     @overload
     def explain(

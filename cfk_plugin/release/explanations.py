@@ -18,10 +18,6 @@ from cfk_plugin.data.values import cells_of
 from cfk_plugin.data.wording import Wording
 from cfk_plugin.errors import HostOnly, InputError, counted, require
 from cfk_plugin.hookspecs import NativeStatus
-from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.records.record import FLOOR, RunRecord
-from cfk_plugin.records.record import SCHEMA_VERSION as RUN_VERSION
-from cfk_plugin.records.tally import FIELDS, figures, rates
 from cfk_plugin.release.explanation_tables import (
     audit_table_of,
     notebook_row,
@@ -42,6 +38,10 @@ from cfk_plugin.release.results import (
     Released,
     Withheld,
 )
+from cfk_plugin.tracking.logger import RunLogger
+from cfk_plugin.tracking.record import FLOOR, RunRecord
+from cfk_plugin.tracking.record import SCHEMA_VERSION as RUN_VERSION
+from cfk_plugin.tracking.tally import FIELDS, figures, rates
 
 if TYPE_CHECKING:
     pass
@@ -416,6 +416,21 @@ class Explanations(HostOnly, Sequence[Explanation]):
 
         The format is the JSON Schema `explanations-1.schema.json`.
         """
+        return json.dumps(self._content(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    def to_json_with_sentences(
+        self, queries: pd.DataFrame | None = None, wording: Wording | None = None
+    ) -> str:
+        """Return what `to_json` does, and the sentence of each explanation; see `text`."""
+        content = self._content()
+        sentences = zip(self._explanations, self.text(queries, wording), strict=True)
+        by_query = sorted(sentences, key=lambda pair: pair[0].query)
+        for entry, (_, sentence) in zip(content["explanations"], by_query, strict=True):
+            entry["sentence"] = sentence
+        return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+
+    def _content(self) -> dict[str, Any]:
+        """Return what `to_json` writes."""
         content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "kind": self.about.kind,
@@ -426,7 +441,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         content["columns"] = list(self.columns)
         by_query = sorted(self._explanations, key=lambda explanation: explanation.query)
         content["explanations"] = [explanation.to_dict() for explanation in by_query]
-        return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False)
+        return content
 
     def _column(self, figure: str) -> list[Any]:
         """Return a figure of every released region, of its recount or else of its certificate."""
@@ -490,7 +505,12 @@ class Explanations(HostOnly, Sequence[Explanation]):
         """Return what a run logs about the explanations, as plain values."""
         context = self.about
         quasi_identifiers = self._quasi_identifiers()
-        rows = [explanation.row_to_log(self.columns) for explanation in self._explanations]
+        rows = [
+            {**explanation.row_to_log(self.columns), **counts}
+            for explanation, counts in zip(
+                self._explanations, self._audit_rows(quasi_identifiers), strict=True
+            )
+        ]
         population = None if context.population is None else dict(context.population)
         environment = None if context.environment is None else dict(context.environment)
         sample = None if context.sample is None else dict(context.sample)
@@ -502,9 +522,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
             rows=rows,
             found=self._n_of_finding(),
             epsilon_spent=self._epsilon_spent(),
-            recount=self._audit_rows(quasi_identifiers),
             quasi_identifiers=quasi_identifiers,
-            people=self._n_people_to_log(),
             population=population,
             environment=environment,
             sample=sample,
@@ -524,11 +542,16 @@ class Explanations(HostOnly, Sequence[Explanation]):
         }
         if self.about.attribute:
             settings["cfk.groups"] = self.about.attribute
+        for name in ("model", "seed"):
+            value = (self.about.environment or {}).get(name)
+            if value is not None:
+                settings[f"cfk.{name}"] = str(value)
         if isinstance(self.policy, PrototypePolicy):
             of_policy, _ = self.policy.settings(self._prototype_certificate())
             return settings | of_policy
-        settings["cfk.k"] = str(self.policy.k)
-        settings["cfk.guarantee"] = str(self.policy.guarantee)
+        for name, value in self.policy.to_dict().items():
+            if value is not None:
+                settings[f"cfk.{name}"] = str(value)
         settings[FLOOR] = str(self.policy.least_pureness)
         return settings
 
@@ -551,13 +574,6 @@ class Explanations(HostOnly, Sequence[Explanation]):
             population = self.provenance.get("population") or ",".join(fingerprints)
             tags["cfk.population_fingerprint"] = population
         return {name: value for name, value in tags.items() if value}
-
-    def _n_people_to_log(self) -> int:
-        """Return the number of people in the population; 0 for prototypes.
-
-        The number depends on the exact table, which no epsilon covers.
-        """
-        return 0 if isinstance(self.policy, PrototypePolicy) else self.n_people
 
     def _epsilon_spent(self) -> float | None:
         """Return the epsilon that was spent so far; None if there is no budget or no guarantee."""
@@ -634,7 +650,8 @@ class Explanations(HostOnly, Sequence[Explanation]):
         Parameters
         ----------
         run_id : str, optional
-            An existing run. Default: the active run, or a new one.
+            An existing run. Default: the active run, or a new one. If it has explanations of
+            another process or with other settings, these go to a child run.
         experiment : str, optional
             Begin a new run in this experiment, which is created if necessary.
         tracking_uri : str, optional
@@ -647,12 +664,12 @@ class Explanations(HostOnly, Sequence[Explanation]):
         Returns
         -------
         str
-            The run's id.
+            The id of the run that they are in.
 
         Raises
         ------
         TrackingError
-            If MLflow refuses them, or the run has explanations that were made with other settings.
+            If MLflow does not take them.
         """
         if run_id is not None:
             require("run_id", run_id, str, "give the id of a run, or settings by name")

@@ -1,6 +1,4 @@
-"""One record per explanation, with the same keys and types for any status, for JSON, MLflow and
-Spark.
-"""
+"""One record per explanation, with the same keys and types for any status, as Spark needs them."""
 
 from __future__ import annotations
 

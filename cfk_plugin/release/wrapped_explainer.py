@@ -26,6 +26,7 @@ from cfk_plugin.adapting import (
     without_constraints,
 )
 from cfk_plugin.data.policy import PrivacyPolicy
+from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.tables import require_features, select
 from cfk_plugin.errors import (
     AdapterError,
@@ -41,14 +42,16 @@ from cfk_plugin.hookspecs import (
     Progress,
     depends_on_rows,
 )
-from cfk_plugin.records.logger import Track
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.request import Groups, Request
+from cfk_plugin.tracking.logger import Track
 
 
 class Prototypes(Protocol):
     """Fitted prototypes, which answer in place of an explainer: `DPPrototypes`."""
+
+    schema_: Schema
 
     def explain(
         self, queries: pd.DataFrame, *, track: Track = False, groups: str | None = None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from cfk_plugin.audit.result import WITHOUT_EXPLANATIONS
-from cfk_plugin.records.tally import PER_EXPLANATION, figures
 from cfk_plugin.report.data import (
     NOT_MEASURED,
     OF_MODELS,
@@ -27,6 +26,8 @@ from cfk_plugin.report.data import (
 )
 from cfk_plugin.report.inputs import Asked, HumanInputs, is_promised
 from cfk_plugin.report.runs import Audited, Compared, compared, whole
+from cfk_plugin.tracking.record import PER_EXPLANATION
+from cfk_plugin.tracking.tally import figures
 
 if TYPE_CHECKING:
     from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
@@ -287,18 +288,15 @@ def _verification(case: JudgedCase, _: float | None) -> Judgment:
 
 def _records(case: JudgedCase, _: float | None) -> Judgment:
     """Compare runs with themselves: summary, policy and logged explanations."""
-    runs, uncounted = case.pooled.runs, {run: n for run, n in case.evidence.uncounted.items() if n}
+    runs = case.pooled.runs
+    missing = case.evidence.missing
     if not runs:
         return Judgment("not_measured")
     if forged := [run.run_id for run in runs if not run.policy_agrees]:
         return Judgment("fail", Amount(value=len(forged)), tuple(forged[:5]))
-    if uncounted:
-        return Judgment(
-            "review",
-            Amount(value=sum(uncounted.values())),
-            tuple(sorted(uncounted)[:5]),
-            "uncounted",
-        )
+    if missing:
+        amount = Amount(value=sum(missing.values()))
+        return Judgment("review", amount, tuple(sorted(missing)[:5]), "missing")
     # A period may cover only part of a run, while its summary covers the whole.
     period = case.evidence.since is not None or case.evidence.until is not None
     complete = [run for run in runs if not (period and _is_part(run))]

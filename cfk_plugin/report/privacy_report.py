@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from cfk_plugin.errors import InputError, check_place, whole_file
-from cfk_plugin.records.run import write
-from cfk_plugin.records.search import ids_of
-from cfk_plugin.records.stores import client_of, tracking_errors
 from cfk_plugin.report import page, reading, runs, statements
 from cfk_plugin.report.amounts import STATUS_TEXTS
 from cfk_plugin.report.checks import JudgedCase, judged, verdict
@@ -33,10 +30,12 @@ from cfk_plugin.report.figures import LATENCIES, NCP_OF, distributions, figures,
 from cfk_plugin.report.first_page import first_page
 from cfk_plugin.report.inputs import QUESTIONS, HumanInputs, open_questions, thresholds
 from cfk_plugin.report.runs import Evidence, Pooled
+from cfk_plugin.tracking.reading import ids_of
+from cfk_plugin.tracking.run import client_of, tracking_errors, write
 
 if TYPE_CHECKING:
     from cfk_plugin.hookspecs import Progress
-    from cfk_plugin.records.period import Moment
+    from cfk_plugin.report.period import Moment
 
     Inputs = Mapping[str, Any] | str | Path | None
 

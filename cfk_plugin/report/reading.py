@@ -12,53 +12,41 @@ from typing import TYPE_CHECKING, Any
 
 from cfk_plugin.errors import InputError, TrackingError, require
 from cfk_plugin.hookspecs import Progress
-from cfk_plugin.records.artifacts import Artifacts
-from cfk_plugin.records.parts import CERTIFICATE, Part, frame_of, read_part, split_counted
-from cfk_plugin.records.period import Moment, Period, moment_text
-from cfk_plugin.records.record import SCHEMA_VERSION
-from cfk_plugin.records.run import ASKED, EVALUATION, UNTRACKED
-from cfk_plugin.records.search import (
+from cfk_plugin.report.period import Moment, Period, moment_text
+from cfk_plugin.report.runs import Evidence, RunEvidence
+from cfk_plugin.tracking.reading import (
+    Artifacts,
     experiment_named,
     ids_of,
     name_of_experiment,
     opened,
     run_named,
     runs_in,
-    summaries_of,
 )
-from cfk_plugin.records.summary import SUMMARY, Figures, Summary
-from cfk_plugin.records.tables import SUFFIX
-from cfk_plugin.report.runs import Evidence, RunEvidence
+from cfk_plugin.tracking.record import SCHEMA_VERSION, Figures
+from cfk_plugin.tracking.run import ASKED, EVALUATION, EXPLANATIONS, SUMMARY
 
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-EXPLANATIONS = "cfk/explanations"
-"""Folder of a run with its rows."""
-RECOUNT = "cfk/recount"
-"""Folder of a run with what verification found; files of one name have the same rows."""
-DOCUMENTS = (
-    "policy",
-    "population",
-    "environment",
-)
-"""JSON files of a run, ``cfk/<name>.json``, beside its summary."""
-"""Those of `DOCUMENTS` that were measured after the release."""
+DOCUMENTS = ("policy", "population", "environment")
+"""JSON files of a run, ``cfk/<name>.json``, besides its summary."""
+_CERTIFICATE = "certificate"  # column with the certificate of prototypes as JSON
 _REPORT = "cfk.report"  # tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StoredRun:
-    """A run with all that it holds, except its rows."""
+    """A run with its documents, and without its rows."""
 
     run: Run
     artifacts: Artifacts
     documents: Mapping[str, Mapping[str, Any]]
     audits: Sequence[Mapping[str, Any]]
-    files: Sequence[str]  # names of its files of explanations
-    recounted: frozenset[str]  # those that have a recount
+    figures: Figures  # empty without explanations
+    has_rows: bool
 
     @classmethod
     def read(cls, folder: Path, tracking_uri: str, run: Run) -> StoredRun:
@@ -66,29 +54,18 @@ class StoredRun:
         _check_version(run)
         artifacts = Artifacts.of(run, tracking_uri, folder)
         names = artifacts.names("cfk")
-        documents = [name for name in (*DOCUMENTS, SUMMARY) if f"{name}.json" in names]
+        has_rows = {Path(EXPLANATIONS).name, SUMMARY} <= set(names)
+        _check_complete(run, names, artifacts.where("cfk"))
+        documents = [name for name in DOCUMENTS if f"{name}.json" in names]
         audits = [name for name in names if name.startswith("audit") and name.endswith(".json")]
         return cls(
             run=run,
             artifacts=artifacts,
             documents={name: artifacts.document(f"cfk/{name}.json") for name in documents},
             audits=[artifacts.document(f"cfk/{name}") for name in audits],
-            files=_files_of_rows(artifacts, EXPLANATIONS, names),
-            recounted=frozenset(_files_of_rows(artifacts, RECOUNT, names)),
+            figures=artifacts.figures(f"cfk/{SUMMARY}") if has_rows else {},
+            has_rows=has_rows,
         )
-
-    @property
-    def asked(self) -> int:
-        """Explanations that the run counts."""
-        return int(self.run.data.metrics[ASKED]) if self._counts else 0
-
-    @property
-    def _counts(self) -> bool:
-        """Whether the run counts explanations: not a report, which may repeat another run's, nor an
-        evaluation.
-        """
-        repeats = not self.files and not {_REPORT, EVALUATION}.isdisjoint(self.run.data.tags)
-        return ASKED in self.run.data.metrics and not repeats
 
     @property
     def is_audited(self) -> bool:
@@ -98,39 +75,7 @@ class StoredRun:
     @property
     def is_empty(self) -> bool:
         """Whether it holds neither explanations nor audits."""
-        return not (self.asked or self.files or self.is_audited)
-
-    def figures(self) -> Figures:
-        """Return the run's figures of the explanations that it counts.
-
-        There are none if its summary is of other explanations, as when two processes logged to it
-        at the same time.
-        """
-        if not self._counts:
-            return {}
-        where = self.artifacts.where(f"cfk/{SUMMARY}.json")
-        if SUMMARY not in self.documents:
-            raise TrackingError(
-                f"{where}: the run counts {self.asked} explanations, and this file is not there;"
-                " check that it was not deleted"
-            )
-        summary = Summary.from_document(self.documents[SUMMARY], where)
-        untracked = self.run.data.metrics.get(UNTRACKED, 0)
-        return summary.at(self.asked, untracked) or {}
-
-    def parts(self, period: Period) -> list[Part]:
-        """Read the files of explanations that have rows, each with its recount."""
-        parts = []
-        for name in self.files:
-            path = f"{EXPLANATIONS}/{name}"
-            explanations = self.artifacts.content(path)
-            recount = None
-            if name in self.recounted:
-                recount = self.artifacts.content(f"{RECOUNT}/{name}")
-            part = read_part(explanations, recount, self.artifacts.where(path), period)
-            if part is not None:
-                parts.append(part)
-        return parts
+        return not (self.has_rows or self.is_audited)
 
 
 def _check_version(run: Run) -> None:
@@ -143,12 +88,23 @@ def _check_version(run: Run) -> None:
         )
 
 
-def _files_of_rows(artifacts: Artifacts, folder: str, names: Sequence[str]) -> list[str]:
-    """Return the names of the files of rows in a folder; none if `names` do not have the folder."""
-    if Path(folder).name not in names:
-        return []
-    files = artifacts.names(folder)
-    return [name for name in files if name.startswith("part-") and name.endswith(SUFFIX)]
+def _check_complete(run: Run, names: Sequence[str], where: str) -> None:
+    """Raise `TrackingError` if a run counts explanations and lacks their files.
+
+    A report repeats the counts of other runs, and of an evaluation nothing was released.
+    """
+    if not run.data.metrics.get(ASKED) or not {_REPORT, EVALUATION}.isdisjoint(run.data.tags):
+        return
+    lacking = [name for name in (Path(EXPLANATIONS).name, SUMMARY) if name not in names]
+    if lacking:
+        raise _incomplete(where, run.data.metrics[ASKED], " and ".join(lacking))
+
+
+def _incomplete(where: str, n_asked: float, lacking: str) -> TrackingError:
+    return TrackingError(
+        f"{where}: the run counts {n_asked:g} explanations and lacks {lacking}; check that no file"
+        " was deleted, and that this machine sees the disk where artifacts are kept"
+    )
 
 
 def read_runs(
@@ -209,9 +165,9 @@ class _Reader:
     folder: Path
     period: Period
     progress: Progress | None
-    # First and last moment of all that was read, in the period or not.
+    # First and last moment of each run, in the period or not.
     spans: list[tuple[int, int]] = field(default_factory=list)
-    uncounted: dict[str, int] = field(default_factory=dict)  # rows that no summary counts, by run
+    missing: dict[str, int] = field(default_factory=dict)  # see `Evidence`
 
     def stored(self, runs: Iterable[Run]) -> list[StoredRun]:
         """Read runs without their rows, oldest first."""
@@ -228,7 +184,7 @@ class _Reader:
         if not runs:
             raise InputError(f"nothing to report on in {searched}: {self._reason(len(stored))}")
         return Evidence(
-            runs=runs, since=self.period.since, until=self.period.until, uncounted=self.uncounted
+            runs=runs, since=self.period.since, until=self.period.until, missing=self.missing
         )
 
     def _runs(
@@ -244,17 +200,7 @@ class _Reader:
     def _run(self, stored: StoredRun, experiment: str) -> RunEvidence | None:
         """Return what a run holds that is of the period; None if it holds nothing of it."""
         run = stored.run
-        where = stored.artifacts.where(EXPLANATIONS)
-        parts = stored.parts(self.period)
-        summaries = summaries_of(self.client, run.info.run_id) if parts else set()
-        counted, others = split_counted(parts, stored.asked, summaries, where)
-        self.spans += [part.span for part in parts]
-        n_uncounted = sum(part.n_inside for part in others)
-        if n_uncounted:
-            self.uncounted[run.info.run_id] = n_uncounted
-        rows = None
-        if any(part.n_inside for part in counted):
-            rows = frame_of(counted)
+        rows = self._rows(stored)
         started = int(run.info.start_time or 0)
         if stored.is_audited:
             self.spans.append((started, started))
@@ -271,21 +217,31 @@ class _Reader:
             started=started,
             params=dict(sorted(run.data.params.items())),
             tags=dict(sorted(run.data.tags.items())),
-            figures=stored.figures(),
+            figures=stored.figures,
             **documents,
-            prototype=_prototype(rows, where),
+            prototype=_prototype(rows, stored.artifacts.where(EXPLANATIONS)),
             rows=rows,
             audits=audits,
         )
 
+    def _rows(self, stored: StoredRun) -> pd.DataFrame | None:
+        """Return the rows of the period; None if there are none."""
+        n_asked = int(stored.figures.get("asked") or 0)
+        rows = stored.artifacts.rows() if stored.has_rows else None
+        if rows is None:
+            if n_asked:
+                raise _incomplete(stored.artifacts.where("cfk"), n_asked, "all explanations")
+            return None
+        n_missing = n_asked - len(rows)
+        if n_missing > 0:
+            self.missing[stored.run.info.run_id] = n_missing
+        times = rows["timestamp"].to_numpy(dtype="datetime64[ms]").astype("int64")
+        self.spans.append((int(times.min()), int(times.max())))
+        is_inside = [self.period.holds(time) for time in times.tolist()]
+        return rows[is_inside].reset_index(drop=True) if any(is_inside) else None
+
     def _reason(self, n_runs: int) -> str:
         """Return why nothing was found, and what to do."""
-        if self.uncounted:
-            in_period = "" if self.period == Period() else f" {self.period}"
-            return (
-                f"its {sum(self.uncounted.values())} explanations{in_period} are in files that no"
-                " summary counts yet; try again when all are logged (cfk track)"
-            )
         if not self.spans:
             return (
                 "it has no run with explanations or audits; log explanations with track=True or"
@@ -301,9 +257,9 @@ class _Reader:
 
 def _prototype(rows: pd.DataFrame | None, where: str) -> Mapping[str, Any] | None:
     """Take the certificates of prototypes out of the rows, and return the first."""
-    if rows is None or CERTIFICATE not in rows:
+    if rows is None or _CERTIFICATE not in rows:
         return None
-    certificates = rows.pop(CERTIFICATE).dropna()
+    certificates = rows.pop(_CERTIFICATE).dropna()
     if certificates.empty:
         return None
     try:
@@ -311,5 +267,5 @@ def _prototype(rows: pd.DataFrame | None, where: str) -> Mapping[str, Any] | Non
     except ValueError:
         certificate = None
     if not isinstance(certificate, dict):
-        raise TrackingError(f"{where}: column {CERTIFICATE} is damaged: expected JSON objects")
+        raise TrackingError(f"{where}: column {_CERTIFICATE} is damaged: expected JSON objects")
     return certificate

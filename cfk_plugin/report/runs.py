@@ -15,9 +15,8 @@ from cfk_plugin.audit.result import GUESSES
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.policy import sha256_of
 from cfk_plugin.errors import TrackingError
-from cfk_plugin.records.record import FLOOR
-from cfk_plugin.records.summary import Figures
 from cfk_plugin.report.data import NOT_MEASURED, OF_MODELS, Amount, Attack, Family
+from cfk_plugin.tracking.record import FLOOR, Figures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,14 +68,14 @@ class RunEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Evidence:
-    """All that a report is made from, oldest first; `uncounted`: by run, rows that no summary
-    counts yet.
+    """All that a report is made from, oldest first; `missing`: by run, explanations that it counts
+    and does not have.
     """
 
     runs: Sequence[RunEvidence]
     since: int | None = None
     until: int | None = None
-    uncounted: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, int] = field(default_factory=dict)
 
     def latest(self, name: str) -> Mapping[str, Any]:
         """Return a document of the newest run that has it; empty if none has."""

@@ -15,7 +15,6 @@ from typing import Any
 import pandas as pd
 
 from cfk_plugin.data.promises import PROMISES, promise_of
-from cfk_plugin.records.record import FLOOR
 from cfk_plugin.release.results import PrototypeCertificate
 from cfk_plugin.report.data import (
     Amount,
@@ -36,6 +35,7 @@ from cfk_plugin.report.data import (
 )
 from cfk_plugin.report.inputs import Asked
 from cfk_plugin.report.runs import Evidence, Pooled, RunEvidence
+from cfk_plugin.tracking.record import FLOOR
 
 # --- definitions ---
 

@@ -2,6 +2,6 @@
 
 from mlflow.models import set_model
 
-from cfk_plugin.serving.pyfunc import ProtectedModel
+from cfk_plugin.serving.model import ProtectedModel
 
 set_model(ProtectedModel())

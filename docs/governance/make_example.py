@@ -25,7 +25,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.audit import Setting, run_linkage_audit
 from cfk_plugin.demo import LOW, load_patients
-from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.tracking.logger import RunLogger
 
 HERE = Path(__file__).parent
 DATA, PAGE = HERE / "example-report.json", HERE / "example-report.html"

@@ -36,14 +36,15 @@ EXPLAINERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", EXPLAINERS)
-def test_the_contract_is_kept_with_the_real_library(name: str) -> None:
-    explainer, ask, fast, queries = EXPLAINERS[name](), {}, {}, QUERIES
+def test_adapter_follows_the_contract(name: str) -> None:
+    """With the real library, and each of its methods."""
+    queries, options = QUERIES, dict[str, Any]()
     if name.startswith("dice"):
         queries = QUERIES.head(2)
-        fast = {"dice genetic": {"maxiterations": 1}, "dice random": {"random_seed": 3}}.get(
+        fast = {"posthoc_sparsity_algorithm": "binary"}  # the usual one asks at every step
+        fast |= {"dice genetic": {"maxiterations": 1}, "dice random": {"random_seed": 3}}.get(
             name, {}
         )
-        fast["posthoc_sparsity_algorithm"] = "binary"  # the usual one asks the model at every step
         short = {"total_CFs": 10, **fast}
         ten = pd.concat([queries] * 5, ignore_index=True)  # the fewest that DiCE takes
         arguments = {
@@ -51,9 +52,15 @@ def test_the_contract_is_kept_with_the_real_library(name: str) -> None:
             "feature_importance": ([QUERIES[:1]], {**short, "global_importance": False}),
             "global_feature_importance": ([ten], {**short, "posthoc_sparsity_param": None}),
         }
-        ask = {"arguments": arguments, "total_CFs": 2, **fast}
+        options = {"arguments": arguments, "total_CFs": 2, **fast}
     batch = check_adapter(
-        explainer, queries, FEATURES, "approved", plugins=ADAPTERS, deterministic=True, **ask
+        EXPLAINERS[name](),
+        queries,
+        FEATURES,
+        "approved",
+        plugins=ADAPTERS,
+        deterministic=True,
+        **options,
     )
     assert len(batch.frame) >= len(queries)
 
@@ -172,12 +179,14 @@ def broken(name: str, value: Any) -> Good:
     return adapter
 
 
-def test_a_good_adapter_passes() -> None:
+def test_good_adapter_passes() -> None:
+    """It answers with the outcome and the constraints that it is told."""
     assert len(check(Good(), desired=1, features_to_vary=["age"]).frame) == 3
 
 
 @pytest.mark.parametrize(("name", "value", "rule"), BROKEN)
-def test_a_broken_rule_is_named(name: str, value: Any, rule: str) -> None:
+def test_broken_rule_is_named(name: str, value: Any, rule: str) -> None:
+    """Each adapter breaks one."""
     with pytest.raises(AssertionError, match=rule):
         check(broken(name, value))
 
@@ -186,6 +195,7 @@ def test_a_broken_rule_is_named(name: str, value: Any, rule: str) -> None:
     ("options", "rule"),
     [({"desired": 1}, "lacks the outcome"), ({"features_to_vary": ["age"]}, "lacks constraints")],
 )
-def test_goal_and_constraints_must_be_passed_on(options: dict[str, Any], rule: str) -> None:
+def test_goal_has_to_be_passed_on(options: dict[str, Any], rule: str) -> None:
+    """And so have constraints."""
     with pytest.raises(AssertionError, match=rule):
         check(broken("generate", generate_without_goal), **options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +13,12 @@ import pandas as pd
 import pytest
 
 from cfk_adapters import function
+from cfk_plugin import PrivacyPolicy
 from cfk_plugin.adapting import CounterfactualBatch
 from cfk_plugin.errors import AdapterError
 from cfk_plugin.hookspecs import AdaptContext
 from cfk_plugin.plugins import load_plugins
+from worlds import World
 
 FEATURES = ["age", "city"]
 CONTEXT = AdaptContext(tuple(FEATURES), "label")
@@ -34,20 +38,21 @@ def older(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(age=rows["age"] + 1)
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        older,
-        lambda rows: older(rows).reset_index(drop=True),
-        lambda rows: older(rows)[["city", "age"]].assign(label=1, score=0.5),
-        lambda rows: older(rows).to_numpy(dtype=object),
-        lambda rows: older(rows).to_dict("records"),
-        lambda rows: older(rows).assign(query=range(len(rows)))[::-1],
-        lambda rows: older(rows).assign(query=range(len(rows))).set_index("query"),
-    ],
-)
-def test_one_answer_per_query_in_any_shape(shape: Any) -> None:
-    batch = ask(shape)
+SHAPES: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "a table": older,
+    "a table without an index": lambda rows: older(rows).reset_index(drop=True),
+    "further columns": lambda rows: older(rows)[["city", "age"]].assign(label=1, score=0.5),
+    "an array": lambda rows: older(rows).to_numpy(dtype=object),
+    "dicts": lambda rows: older(rows).to_dict("records"),
+    "a column of queries": lambda rows: older(rows).assign(query=range(len(rows)))[::-1],
+    "an index of queries": lambda rows: older(rows).set_index(pd.Index([0, 1, 2], name="query")),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_answers_of_any_shape_are_read(shape: str) -> None:
+    """One for each query."""
+    batch = ask(SHAPES[shape])
     assert batch.query.tolist() == [0, 1, 2]
     answers = batch.frame.set_axis(batch.query[batch.slot]).sort_index()
     assert answers["age"].tolist() == [21, 31, 41]
@@ -58,39 +63,50 @@ def test_one_answer_per_query_in_any_shape(shape: Any) -> None:
 @pytest.mark.parametrize(
     "nothing", [None, pd.DataFrame(), pd.DataFrame(columns=FEATURES), [], [None] * 3]
 )
-def test_nothing_found(nothing: Any) -> None:
+def test_no_answer_is_no_error(nothing: Any) -> None:
+    """Every query is still listed."""
     batch = ask(lambda rows: nothing)
     assert len(batch.frame) == 0
     assert batch.query.tolist() == [0, 1, 2]
     assert list(batch.frame.columns) == FEATURES
 
 
-def test_some_found() -> None:
-    for explainer in (
-        lambda rows: older(rows)[rows["age"] != 30],
-        lambda rows: older(rows)[rows["age"] != 30].reindex(rows.index),
-        lambda rows: [{"age": 21, "city": "A"}, None, {"age": 41, "city": "C"}],
-    ):
-        batch = ask(explainer)
-        assert batch.slot.tolist() == [0, 2]
-        assert batch.frame["age"].tolist() == [21, 41]
+SOME: list[Callable[[pd.DataFrame], Any]] = [
+    lambda rows: older(rows)[rows["age"] != 30],
+    lambda rows: older(rows)[rows["age"] != 30].reindex(rows.index),
+    lambda rows: [{"age": 21, "city": "A"}, None, {"age": 41, "city": "C"}],
+]
 
 
-def test_several_per_query_get_slots_of_their_own_and_a_series_answers_one() -> None:
-    batch = ask(
-        lambda rows: pd.DataFrame({"query": [2, 0, 2, 2], "age": [1, 2, 3, 4], "city": "A"})
-    )
+@pytest.mark.parametrize("explainer", SOME)
+def test_missing_answer_leaves_its_slot_open(explainer: Any) -> None:
+    """A row is left out, has missing values, or is None."""
+    batch = ask(explainer)
+    assert batch.slot.tolist() == [0, 2]
+    assert batch.frame["age"].tolist() == [21, 41]
+
+
+def test_several_answers_have_several_slots() -> None:
+    """A Series answers one query."""
+    rows = pd.DataFrame({"query": [2, 0, 2, 2], "age": [1, 2, 3, 4], "city": "A"})
+    batch = ask(lambda _: rows)
     assert (batch.query.tolist(), batch.slot.tolist()) == ([0, 1, 2, 2, 2], [2, 0, 3, 4])
     single = ask(lambda rows: pd.Series({"age": 50, "city": "Z"}), QUERIES[:1])
     assert single.frame.to_dict("records") == [{"age": 50, "city": "Z"}]
 
 
-def test_object_is_asked_through_its_explain_with_options() -> None:
+def test_object_explains_with_options() -> None:
+    """Another method is not tried."""
+
     class Explainer:
+        instance_based = True
+
         def explain(self, rows: pd.DataFrame, years: int = 1) -> pd.DataFrame:
             return rows.assign(age=rows["age"] + years)
 
     assert ask(Explainer(), years=5).frame["age"].tolist() == [25, 35, 45]
+    assert source_of(Explainer()).instance_based
+    assert not source_of(older).instance_based
     with pytest.raises(AdapterError, match="no adapter knows"):
         source_of(SimpleNamespace(generate_counterfactuals=older))
 
@@ -100,7 +116,6 @@ def test_object_is_asked_through_its_explain_with_options() -> None:
     [
         (pd.DataFrame({"age": [1, 2, 3]}), "no column city"),
         (pd.DataFrame({"age": [1] * 4, "city": "A"}), "4 rows for 3 queries"),
-        (pd.DataFrame({"age": [1], "city": "A"}), "1 rows for 3 queries"),
         (pd.DataFrame({"age": [1] * 2, "city": "A"}, index=[7, 7]), "2 rows for 3 queries"),
         (pd.DataFrame({"age": [1], "city": "A", "query": 3}), "positions of queries"),
         (pd.DataFrame({"age": [1], "city": "A", "query": CANARY}), "positions of queries"),
@@ -110,38 +125,48 @@ def test_object_is_asked_through_its_explain_with_options() -> None:
         (CANARY, "returned str"),
     ],
 )
-def test_unreadable_answer_is_refused_without_a_value(answer: Any, message: str) -> None:
+def test_unreadable_answer_is_refused(answer: Any, message: str) -> None:
+    """No value of it is quoted."""
     with pytest.raises(AdapterError, match=message) as caught:
         ask(lambda rows: answer)
     assert CANARY not in str(caught.value)
 
 
-def test_exception_loses_text_and_context() -> None:
-    def broken(rows: pd.DataFrame) -> None:
-        raise KeyError(CANARY)
-
-    with pytest.raises(AdapterError, match="raised KeyError") as caught:
-        ask(broken)
-    assert CANARY not in str(caught.value)
-
-
-def test_class_is_refused_and_the_rest_is_not_known() -> None:
+def test_class_is_not_an_explainer() -> None:
+    """Somebody forgot to make an object of it."""
     with pytest.raises(AdapterError, match=r"forgotten the \(\)"):
         source_of(pd.DataFrame)
+
+
+def test_unknown_object_gets_working_advice() -> None:
+    """The three lines in the message work as they stand."""
     with pytest.raises(AdapterError, match="no adapter knows") as unknown:
         source_of(4711)
     lines = str(unknown.value).splitlines()[1:-1]
-    found: dict[str, Any] = {"pd": pd, "explainer": SimpleNamespace(METHOD=lambda rows: rows[::-1])}
-    exec(dedent("\n".join(lines)), found)  # what the message says works as it stands
-    assert len(lines) == 3
-    assert ask(found["explain"]).frame["age"].tolist() == [40, 30, 20]
-    assert "docs/how-to/write-an-adapter.md" in str(unknown.value)
+    names: dict[str, Any] = {"pd": pd, "explainer": SimpleNamespace(METHOD=lambda rows: rows[::-1])}
+    exec(dedent("\n".join(lines)), names)
+    assert ask(names["explain"]).frame["age"].tolist() == [40, 30, 20]
 
 
-def test_instance_based_is_what_the_explainer_says() -> None:
-    def copies(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows
+@pytest.mark.parametrize("guarantee", ["catalogue", "lookup"])
+def test_call_asks_explainer_once(guarantee: Any, applicants: World) -> None:
+    """Both may be behind HTTP: a call asks the model twice at most."""
+    n_calls = Counter[str]()
 
-    assert not source_of(copies).instance_based
-    copies.instance_based = True  # type: ignore[attr-defined]
-    assert source_of(copies).instance_based
+    def explain(queries: pd.DataFrame) -> pd.DataFrame:
+        n_calls["explainer"] += 1
+        return applicants.accepted.head(len(queries))
+
+    def predict(rows: pd.DataFrame) -> Any:
+        n_calls["model"] += 1
+        return applicants.model.predict(rows)
+
+    explain.depends_on_rows = "no"  # type: ignore[attr-defined]
+    policy = PrivacyPolicy(k=4, guarantee=guarantee, min_pureness=0)
+    private = applicants.protect(explain, model=predict, policy=policy)
+    private.explain(applicants.refused)  # what is asked once for a fit
+    for queries in (applicants.refused.head(1), applicants.refused):
+        n_calls.clear()
+        private.explain(queries)
+        assert n_calls["explainer"] == 1
+        assert n_calls["model"] <= 2

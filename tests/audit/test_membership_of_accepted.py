@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.tree import DecisionTreeClassifier
 
-from borrowers import MOST_PRIVATE, Lender, borrowers
+from borrowers import QUASI_IDENTIFIERS, Lender, borrowers
 from cfk_adapters.nearest import NearestUnlikeNeighbour
 from cfk_plugin import PrivacyPolicy
 from cfk_plugin.audit.membership import membership, nearness_scores
@@ -30,7 +30,7 @@ READING = [ENTRIES, ANSWERS]
 @cache
 def sample() -> Sample:
     rows = pd.concat(
-        [borrowers(MOST_PRIVATE, np.random.default_rng([0, part])) for part in range(3)],
+        [borrowers(np.random.default_rng([0, part])) for part in range(3)],
         ignore_index=True,
     )
     return Sample(rows, Lender().predict(rows) == 1)
@@ -45,9 +45,7 @@ def tree() -> Any:
 
 
 def protected(policy: PrivacyPolicy, explainer: Any = None) -> ProtectedOwner:
-    return ProtectedOwner(
-        "protected", tree(), explainer, MOST_PRIVATE.quasi_identifiers, rules=policy
-    )
+    return ProtectedOwner("protected", tree(), explainer, QUASI_IDENTIFIERS, rules=policy)
 
 
 @cache

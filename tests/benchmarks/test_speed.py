@@ -14,8 +14,6 @@ from sklearn.ensemble import RandomForestClassifier
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.protection import ExactProtector, GraspProtector, MondrianProtector
 
-pytestmark = pytest.mark.full_search
-
 
 @pytest.fixture(scope="module")
 def patients() -> dict[str, Any]:

@@ -23,7 +23,8 @@ from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.data.region import is_missing, json_value, to_number, to_text
 from cfk_plugin.data.values import cells_of
 from cfk_plugin.errors import SchemaError
-from cfk_plugin.serving.handler import RequestHandler
+from cfk_plugin.serving.model import explainer_of
+from cfk_plugin.serving.requests import answer_request
 
 N = 160
 RANDOM = np.random.default_rng(5)
@@ -182,8 +183,8 @@ def test_every_spelling_gets_the_same_answer(kind: str, column: pd.Series, tmp_p
         rows = spell(queries)
         assert anonymizer.explain(rows).to_json() == answers.to_json(), spelling
         assert answers.text(rows) == sentences, spelling
-        records = RequestHandler(loaded, 50).answer(rows)
-        assert [record["sentence"] for record in records] == sentences, spelling
+        served = answer_request(explainer_of(loaded), rows, {}, 50)["explanations"]
+        assert [entry["sentence"] for entry in served] == sentences, spelling
 
 
 REFUSED = {

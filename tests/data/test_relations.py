@@ -16,6 +16,7 @@ PEOPLE = pd.DataFrame(
         "years employed": [10, 20, np.nan, 5],
         "owns": [True, False, True, False],
         "rent": [0.0, 500.5, 0.0, 300.1],
+        "debts": [0, 1, -1, 0],
         "education": ["school", "college", "master", "school"],
         "born": pd.to_datetime(["1990-01-01", "1980-01-01", "1970-01-01", "2000-01-01"]),
         "hired": pd.to_datetime(["2010-01-01", "2010-01-01", "2010-01-01", "2019-01-01"]),
@@ -28,7 +29,7 @@ def schema(*rules: object) -> Schema:
     return Schema.from_frame(
         PEOPLE,
         quasi_identifiers=["age"],
-        ordinal={"education": ["school", "college", "master"]},
+        ordinal={"education": ["school", "college", "master"], "debts": [-1, 0, 1]},
         rules=rules,
     )
 
@@ -49,6 +50,7 @@ def schema(*rules: object) -> Schema:
         ("education not in ['school', 'master']", [0, 1, 0, 0]),
         ("hired - born >= 20 * 365", [1, 1, 1, 0]),
         ("born < '1985-01-01'", [0, 1, 1, 0]),
+        ("debts > -1 and -1 < debts", [1, 1, 0, 1]),
     ],
 )
 def test_rows_obey_rule(rule: str, who_obeys: list[int]) -> None:
@@ -60,7 +62,7 @@ def test_rows_obey_rule(rule: str, who_obeys: list[int]) -> None:
 def test_rounding_breaks_no_rule() -> None:
     """Numbers that are equal but for rounding are equal."""
     people = pd.DataFrame({"a": [0.1, 0.1], "b": [0.2, 0.2], "total": [0.3, 0.30001]})
-    rule = "total == a + b"
+    rule = "total - a - b == 0"
     codes = Codes.read(people, Schema.from_frame(people, quasi_identifiers=["a"], rules=[rule]))
     assert codes.obey_rules(codes.encode(people)).tolist() == [True, False]
 
@@ -77,6 +79,7 @@ def test_rounding_breaks_no_rule() -> None:
         "age ** 2 < 4",
         "age is 3",
         "age in rent",
+        "born == None",
         7,
     ],
 )
@@ -117,3 +120,21 @@ def test_training_rows_have_to_obey() -> None:
     assert "50" not in str(raised.value).replace("25 %", "")
     with pytest.raises(PopulationError, match="education with a value"):
         Population.from_frame(PEOPLE, schema("education == 'colege'"))
+
+
+def test_dates_are_on_the_clock_of_their_column() -> None:
+    """A day in quotes begins at midnight where the dates of the table are."""
+    day = pd.Timestamp("2024-01-01", tz="Europe/Brussels")
+    people = pd.DataFrame({"age": [30, 40], "hired": [day, day - pd.Timedelta("1s")]})
+    rules = ["hired >= '2024-01-01'"]
+    codes = Codes.read(people, Schema.from_frame(people, quasi_identifiers=["age"], rules=rules))
+    assert codes.obey_rules(codes.encode(people)).tolist() == [True, False]
+
+
+def test_condition_that_no_one_meets_is_obeyed() -> None:
+    """No one of the table owns a home, so the rule about owners holds."""
+    people = pd.DataFrame({"age": [30, 40], "owns": [False, False], "rent": [500, 600]})
+    rules = ["if owns then rent == 0"]
+    schema = Schema.from_frame(people, quasi_identifiers=["age"], rules=rules)
+    codes = Population.from_frame(people, schema).row_codes
+    assert codes.obey_rules(codes.encode(people)).all()

@@ -336,6 +336,13 @@ def test_note_lists_what_is_enough_together() -> None:
     )
 
 
+def test_note_names_other_changes() -> None:
+    """What is enough today is enough only if the other changes are made as advised."""
+    parts = {name: PARTS[name] for name in ("term", "amount")}
+    text = said(parts, {"term": 48, "amount": 1900}, least={"term": 36}, advised={"term": 24})
+    assert "36 months would be enough today, with the other changes above; 24 months" in text
+
+
 def test_a_hierarchy_node_stands_for_its_values() -> None:
     parts: dict[str, Part] = {"city": frozenset({"Ghent", "Antwerp"})}
     text = said(parts, {"city": "Namur"}, nodes={"city": "Flanders"})

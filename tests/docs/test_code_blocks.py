@@ -32,8 +32,6 @@ from typer.testing import CliRunner
 
 from cfk_plugin.cli import app
 
-pytestmark = pytest.mark.full_search
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$(?:\n\s*^```text\n(.*?)^```$)?", re.M | re.S)
 EXIT_CODE = re.compile(r"# exit code (\d)$")
@@ -50,7 +48,7 @@ NOT_RUN = {
     "export MLFLOW": "does so, too",
     "models:/": "needs a model registry",
     "mlflow models serve": "run by tests/serving/test_servers.py",
-    "cfk track": "needs a journal; see tests/records/test_journal.py",
+    "cfk track": "needs a journal; see tests/tracking/test_journal.py",
     "curl ": "asks a server; see tests/serving/test_servers.py",
 }
 """Beginnings or parts of console lines that are not run here, each with the reason."""
@@ -192,30 +190,10 @@ def files_of_the_command_line_page() -> dict[str, Any]:
     return {}
 
 
-def dice_explainer_of_the_readme() -> dict[str, Any]:
-    """Return the DiCE explainer that a reader of README.md has already, for its quick start."""
-    import dice_ml
-    from sklearn.datasets import load_diabetes
-    from sklearn.ensemble import RandomForestClassifier
-
-    patients = load_diabetes(as_frame=True, scaled=False).frame.rename(columns={"s6": "glucose"})
-    slow = (patients["target"] < 140)[:331]
-    train = patients[["age", "sex", "bmi", "bp", "glucose"]][:331]
-    model = RandomForestClassifier(min_samples_leaf=10, random_state=0).fit(train, slow)
-    table = dice_ml.Data(
-        dataframe=train.assign(slow=slow),
-        continuous_features=["age", "bmi", "bp", "glucose"],
-        outcome_name="slow",
-    )
-    wrapped_model = dice_ml.Model(model=model, backend="sklearn")
-    return {"dice": dice_ml.Dice(table, wrapped_model, method="kdtree")}
-
-
 BEFORE: dict[str, Callable[[], dict[str, Any]]] = {
-    "README.md": dice_explainer_of_the_readme,
     "docs/reference/cli.md": files_of_the_command_line_page,
 }
-"""What a page takes for granted and does not make itself: files, and objects by their name."""
+"""What a page takes for granted and does not make itself."""
 
 
 @pytest.mark.parametrize("page", runnable())

@@ -7,12 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
-import pytest
 
 from cfk_plugin import PrivacyReport
 from parsed import problems
-
-pytestmark = pytest.mark.full_search
 
 GOVERNANCE = Path(__file__).resolve().parents[2] / "docs" / "governance"
 DATA, PAGE = GOVERNANCE / "example-report.json", GOVERNANCE / "example-report.html"

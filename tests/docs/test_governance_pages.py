@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.full_search
-
 GOVERNANCE = Path(__file__).resolve().parents[2] / "docs" / "governance"
 WRITTEN = runpy.run_path(str(GOVERNANCE / "make_pages.py"))["pages"]()
 

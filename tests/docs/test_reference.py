@@ -33,8 +33,6 @@ from cfk_plugin import (
 )
 from cfk_plugin.release.withheld import REASONS
 
-pytestmark = pytest.mark.full_search
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 PAGES = [*REPOSITORY.glob("*.md"), REPOSITORY / "adapters" / "README.md", *DOCS.rglob("*.md")]

@@ -12,8 +12,6 @@ import pytest
 
 from cfk_plugin.plugins import load_plugins
 
-pytestmark = pytest.mark.full_search
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "how-to" / "write-an-adapter.md"
 FILES = dict(

@@ -32,7 +32,7 @@ from cfk_plugin import (
     log_protected_model,
     protect,
 )
-from frozen_records import SHARED_LIBRARIES, CountingModel, Recording
+from frozen_records import CountingModel, Recording
 
 RECORDS = Path(__file__).parent / "default_records"
 
@@ -299,15 +299,12 @@ def of_served_model() -> Recording:
     recording = Recording()
     with _temporary_mlflow_store():
         with warnings.catch_warnings(action="ignore"):  # this module is not logged with the model
-            logged = log_protected_model(
-                model=LABEL.make_model(),
-                population=loan_population(),
-                desired=LABEL.desired,
-                policy=PrivacyPolicy(k=5),
-            )
+            anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5))
+            anonymizer.fit(loan_population(), LABEL.make_model(), LABEL.desired)
+            logged = log_protected_model(anonymizer, pip_requirements=[])
         served = mlflow.pyfunc.load_model(logged.model_uri)
         queries = LABEL.refused(LOANS).dropna().reset_index(drop=True)
-        answers = served.predict(queries)
+        answers = served.predict(queries)["explanations"]
     for answer in answers:
         del answer["sentence"]
     recording.add_plain("served", answers)
@@ -335,7 +332,7 @@ def _temporary_mlflow_store() -> Iterator[None]:
 
 def of_prototypes() -> Recording:
     """Record differentially private answers whose noise has a seed."""
-    recording = Recording(libraries=(*SHARED_LIBRARIES, "opendp"))
+    recording = Recording()
     recording.model = LABEL.make_model()
     population = loan_population(
         columns={

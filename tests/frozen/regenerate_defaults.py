@@ -1,4 +1,4 @@
-"""Record the settings of the product's defaults again, store what changed, and print it.
+"""Record the settings of the product's defaults again, and store what changed.
 
     python tests/frozen/regenerate_defaults.py [part of a setting's name ...]
 
@@ -16,4 +16,4 @@ from frozen_records import regenerate
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    sys.exit(regenerate(SETTINGS, sys.argv[1:], RECORDS))
+    regenerate(SETTINGS, sys.argv[1:], RECORDS)

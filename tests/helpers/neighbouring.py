@@ -112,10 +112,6 @@ def without_later_noise(epsilon: float) -> Callable[[pd.DataFrame], Measurements
     return broken(_NoLaterNoise, epsilon)
 
 
-def without_composition(epsilon: float) -> Callable[[pd.DataFrame], Measurements]:
-    return broken(_NoComposition, epsilon)
-
-
 def with_little_noise(
     epsilon: float, declared: Schema | None = None
 ) -> Callable[[pd.DataFrame], Measurements]:

@@ -1,8 +1,7 @@
-"""Files of a run, its rows (gzipped JSON lines) and its figures, as tests read and write them."""
+"""Files of a run, its table and its figures, as tests read and write them."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import tempfile
 from collections.abc import Iterable
@@ -11,61 +10,60 @@ from typing import Any
 
 import pandas as pd
 
-from cfk_plugin.records.tally import PLOTTED, Tally
-
-
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file as they were written."""
-    text = gzip.decompress(path.read_bytes()).decode("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+from cfk_plugin.tracking.tally import PLOTTED, Tally
 
 
 def table_of(path: Path) -> pd.DataFrame:
-    return pd.DataFrame(lines_of(path))
+    """Return the rows of a file as they were written."""
+    return pd.DataFrame(**json.loads(path.read_text("utf-8")), dtype=object)
 
 
 def tables_of(paths: Iterable[Path]) -> pd.DataFrame:
     """Return the rows of several files, in the order of their names."""
-    return pd.DataFrame([row for path in sorted(paths) for row in lines_of(path)])
+    tables = [table_of(path) for path in sorted(paths)]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"step": []})
 
 
-def summary_of(run_id: str | None, tracking_uri: str | None = None) -> dict[str, Any]:
-    """Return the file with a run's figures."""
+def content_of(run_id: str | None, tracking_uri: str | None = None) -> dict[str, Any]:
+    """Return the files of a run by name, and its rows as a list of objects."""
     import mlflow
 
     with tempfile.TemporaryDirectory() as folder:
         client = mlflow.MlflowClient(tracking_uri)
-        path = client.download_artifacts(str(run_id), "cfk/summary.json", folder)
-        content: dict[str, Any] = json.loads(Path(path).read_text("utf-8"))
-    return content
+        path = Path(client.download_artifacts(str(run_id), "cfk", folder))
+        content = {file.name: json.loads(file.read_text("utf-8")) for file in path.glob("*.json")}
+        rows = tables_of((path / "explanations").glob("*.json"))
+    return {**content, "explanations": rows.to_dict("records")}
+
+
+def rows_of(run_id: str | None, tracking_uri: str | None = None) -> pd.DataFrame:
+    """Return the rows of a run."""
+    return pd.DataFrame(content_of(run_id, tracking_uri)["explanations"], dtype=object)
 
 
 def figures_of(run_id: str | None, tracking_uri: str | None = None) -> dict[str, Any]:
     """Return a run's figures, of which the metrics that it has must be some."""
     import mlflow
 
-    found: dict[str, Any] = summary_of(run_id, tracking_uri)["figures"]
+    figures: dict[str, Any] = content_of(run_id, tracking_uri)["summary.json"]["figures"]
     metrics = mlflow.MlflowClient(tracking_uri).get_run(str(run_id)).data.metrics
-    counted = {f"cfk.{name}": found[name] for name in PLOTTED if found[name] is not None}
+    plotted = {f"cfk.{name}": figures[name] for name in PLOTTED if figures[name] is not None}
     per_explanation = {"cfk.k", "cfk.ncp", "cfk.pureness"}
-    assert {name: of for name, of in metrics.items() if name not in per_explanation} == counted
-    return found
+    assert {name: of for name, of in metrics.items() if name not in per_explanation} == plotted
+    return figures
 
 
-def figures_with(**known: float | None) -> dict[str, float | None]:
-    """Return all figures of a run, those of a run without explanations but for what is known."""
-    return {**Tally().plus([]).figures, **known}
+def summary_with(**known: float | None) -> dict[str, Any]:
+    """Return the summary of a run without explanations but for what is known."""
+    return {"schema_version": 1, "figures": {**Tally().figures, **known}}
 
 
 def packed(frame: pd.DataFrame) -> bytes:
     """Return the file of a table: times as milliseconds since 1970, and null for what is not
     known.
     """
-    rows = [
-        {name: _plain(value) for name, value in row.items()} for row in frame.to_dict("records")
-    ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    return gzip.compress(text.encode("utf-8"), mtime=0)
+    data = [[_plain(value) for value in row] for row in frame.itertuples(index=False)]
+    return json.dumps({"columns": list(frame), "data": data}).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -75,4 +73,4 @@ def _plain(value: Any) -> Any:
         return None
     if isinstance(value, pd.Timestamp):
         return value.value // 1_000_000
-    return value
+    return value.item() if hasattr(value, "item") else value

@@ -23,10 +23,9 @@ from cfk_plugin import PrivacyPolicy, PrivacyReport
 from cfk_plugin.audit.epsilon_bounds import bound_curves
 from cfk_plugin.audit.result import AttackReport, AuditResult, Curve, Rate
 from cfk_plugin.metrics.intervals import clopper_pearson
-from cfk_plugin.records.summary import Summary
-from cfk_plugin.records.tally import PLOTTED
 from cfk_plugin.report.data import ReportData
-from parts import figures_with, packed
+from cfk_plugin.tracking.tally import PLOTTED
+from parts import packed, summary_with
 
 START = pd.Timestamp("2026-10-01T08:00:00Z")
 ATTACKS = ("linkage", "membership", "extraction", "attribute_inference")
@@ -202,19 +201,14 @@ def run(table: pd.DataFrame | None = None, policy: PrivacyPolicy = POLICY, **cha
         [RunTag(f"cfk.{name}", value) for name, value in tags.items()],
     )
     folder = Path(info.artifact_uri.removeprefix("file://")) / "cfk"
-    part = f"part-{START.value // 1_000_000:013d}-{next(_numbers)}.jsonl.gz"
-    recounted = [name for name in table if name not in PUBLIC_COLUMNS]
-    for name, columns in (
-        ("explanations", [n for n in table if n in PUBLIC_COLUMNS]),
-        ("recount", recounted),
-    ):
-        (folder / name).mkdir(parents=True)
-        if len(table):
-            (folder / name / part).write_bytes(packed(table[columns]))
+    part = f"part-{next(_numbers):06d}.json"
+    (folder / "explanations").mkdir(parents=True)
+    if len(table):
+        (folder / "explanations" / part).write_bytes(packed(table))
     ran = changes.pop("audits", None)
     changes = {name.removesuffix(".json"): content for name, content in changes.items()}
     documents = {
-        "summary": json.loads(Summary(figures=figures_with(**figures), earlier={}).to_json()),
+        "summary": summary_with(**figures),
         "policy": policy.to_dict(),
         "population": population(),
         "environment": environment,

@@ -4,7 +4,6 @@ anybody's.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pandas as pd
 
 from reproduction.measure import FIGURES, Measurement
 from reproduction.prepare import Prepared, make_forest, prepare
-from reproduction.tables import DESCRIPTIONS, Table
+from reproduction.tables import Table
 
 FEATURES = ("age", "sex", "pain", "pressure")
 
@@ -53,21 +52,6 @@ def prepared() -> Prepared:
     made_table = table()
     forest = make_forest(made_table.frame[list(FEATURES)], 10, 10)
     return prepare(made_table, 12, forest)
-
-
-def write_heart(folder: Path, n: int = 240) -> None:
-    """Write made rows with the columns of the published table heart."""
-    description = DESCRIPTIONS["heart"]
-    random = np.random.default_rng(0)
-    frame = pd.DataFrame(index=range(n))
-    for column in description["features"]:
-        if column in description["numeric"]:
-            frame[column] = random.integers(30, 70, n)
-        else:
-            frame[column] = random.choice(["mild", "strong"], n)
-    is_present = frame["age"] + random.normal(0, 5, n) > 50
-    frame[description["target"]] = np.where(is_present, "present", description["desired"])
-    frame.to_csv(folder / "heart.csv.gz", index=False)
 
 
 def measurement(

@@ -10,7 +10,7 @@ from typing import Any
 
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.data.region import Interval, Region
-from cfk_plugin.records.record import RunRecord
+from cfk_plugin.metrics.provenance import environment_of
 from cfk_plugin.release.certificate import EXACT_FIGURES
 from cfk_plugin.release.explanations import Explanations, ResultContext
 from cfk_plugin.release.results import (
@@ -19,8 +19,22 @@ from cfk_plugin.release.results import (
     RegionRecount,
     Withheld,
 )
+from cfk_plugin.tracking.record import RunRecord
 
 COLUMNS = ["age", "city", "salary"]
+POPULATION = {
+    "schema_version": 1,
+    "rows": 340,
+    "people": 331,
+    "fingerprint": "00c0ffee00c0ffee",
+    "attributes": [
+        {"name": "age", "role": "quasi-identifier", "kind": "numeric"},
+        {"name": "city", "role": "quasi-identifier", "kind": "nominal"},
+    ],
+}
+ABOUT = ResultContext(
+    POPULATION, {**environment_of(seed=3), "generator": "dice", "model": "forest"}, seconds=0.25
+)
 
 
 def released(
@@ -91,6 +105,16 @@ def explanations(
         n_people=n_people,
         provenance={"method": "exact", "generator": "dice", "plugins": "dice 0.1.0"} | provenance,
     )
+
+
+def measured(*entries: Any, **settings: Any) -> Explanations:
+    """Return explanations with all that the data holder knows of them."""
+    entries = entries or (
+        released(0, ncp_parts=(0.5, 0.0)),
+        Withheld(1, "verification_failed", refused_k=3),
+        released(2, k=10),
+    )
+    return explanations(*entries, **{"about": ABOUT, "n_people": 331, **settings})
 
 
 def journaled(path: Path) -> list[RunRecord]:

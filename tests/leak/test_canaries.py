@@ -38,7 +38,7 @@ from cfk_plugin import (
 )
 from cfk_plugin.errors import CFKError, UntrackedWarning
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
-from cfk_plugin.records.logger import RunLogger
+from cfk_plugin.tracking.logger import RunLogger
 from tracked import journaled
 
 N = 120
@@ -280,7 +280,8 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_results(watch: Watch, way: str) -> None:
+def test_results_show_nothing_else(watch: Watch, way: str) -> None:
+    """Of native counterfactuals, and of some that are withheld."""
     settings = {"model": model, "population": POPULATION, **WAYS[way]}
     private = protect(nearest(), **settings)
     result = watch.run(lambda: private.explain(QUERIES))
@@ -304,7 +305,8 @@ def test_results(watch: Watch, way: str) -> None:
     ]
 
 
-def test_results_of_a_catalogue(watch: Watch) -> None:
+def test_catalogue_shows_nothing_else(watch: Watch) -> None:
+    """Answers and entries; answers may repeat the values of who asks."""
     known = TRAIN.drop(columns="note")  # free text has no value that could be shared
     people = Population.from_frame(known, Schema.from_frame(known, **OPTIONS))
     policy = PrivacyPolicy(k=5)
@@ -318,7 +320,8 @@ def test_results_of_a_catalogue(watch: Watch) -> None:
     watch.run(anonymizer.published)
 
 
-def test_dice(watch: Watch) -> None:
+def test_dice_shows_nothing_else(watch: Watch) -> None:
+    """Neither its own result, nor what that contains when it is pickled."""
     dice_ml = pytest.importorskip("dice_ml")
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
@@ -385,25 +388,6 @@ class Late:
         return model(rows) if self.left >= 0 else quote()
 
 
-@pytest.mark.parametrize("desired", ["opposite", 1])
-def test_models_that_fail_while_releasing(watch: Watch, desired: Any) -> None:
-    """Wherever the model fails, every entry is withheld, and none is raw."""
-    failing, settings = (
-        Late(),
-        {"population": POPULATION, "policy": LOOKUP, "desired": desired},
-    )
-    private = protect(nearest(), model=failing, **settings)
-    for calls in range(40):
-        failing.left = calls
-        result = watch.run(lambda: private.explain(QUERIES.head(2)))
-        assert len(result) == 2
-        if failing.left >= 0:
-            break
-        assert not result.released
-    assert len(result.released) == 2
-    assert calls > 0
-
-
 class Hook:
     """A plugin with one hook."""
 
@@ -416,39 +400,21 @@ UNREADABLE: list[Any] = [
     lambda rows: WANTED.set_index("town").T,
     lambda rows: str(TRAIN.to_dict()),
     lambda rows: TRAIN.to_dict(),
-    lambda rows: TRAIN,
-    lambda rows: WANTED.head(2).reset_index(drop=True).rename(index=lambda i: i + 900),
-    lambda rows: TRAIN[["town"]],
-    lambda rows: WANTED.to_numpy()[:, :3],
     lambda rows: [{TRAIN["town"][0]: 1}, {"a": 1}],
-    *(
-        lambda rows, answer=answer: answer
-        for answer in (7, "rows", object(), [[1, 2]], WANTED.drop(columns="age"))
-    ),
     lambda rows: WANTED.assign(query=TRAIN["town"][:4].tolist()),
-    lambda rows: WANTED[[*FEATURES, "age"]],
     lambda rows: pd.DataFrame(
         [TRAIN["town"][:7].tolist()] * 4, columns=[*TRAIN["town"][:6], TRAIN["town"][0]]
     ),
 ]
 
 
-def test_explainers_that_fail(watch: Watch) -> None:
-    class Broken:
-        def explain(self, rows: Any) -> Any:
-            return quote()
-
-    for answer in [*UNREADABLE, Broken()]:
+def test_failing_explainers_show_nothing(watch: Watch) -> None:
+    """Whatever they return or raise, and whatever is asked."""
+    for answer in UNREADABLE:
         watch.explain(answer, policy=LOOKUP)
-    private = protect(Broken(), model=model, population=POPULATION, policy=LOOKUP)
-    for queries in (
-        QUERIES.drop(columns="age"),
-        QUERIES.set_index("town").T,
-        QUERIES.head(0),
-        QUERIES.to_dict(),
-    ):
-        watch.run(lambda queries=queries: private.explain(queries))
-    assert len(watch.errors) > 13
+    for queries in (QUERIES.set_index("town").T, QUERIES.to_dict()):
+        watch.explain(quote, queries, policy=LOOKUP)
+    assert len(watch.errors) == len(UNREADABLE) + 2
 
 
 def raw_rows(request: ProtectionRequest) -> list[Proposal]:
@@ -481,7 +447,8 @@ FAILING_HOOKS: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
-def test_models_protectors_and_plugins_that_fail(watch: Watch) -> None:
+def test_failing_plugins_show_nothing(watch: Watch) -> None:
+    """Protectors, other plugins, models and goals."""
     for function in FAILING_PROTECTORS:
         watch.explain(lambda rows: WANTED, policy=LOOKUP, method=Protecting(function))
     for name, function in FAILING_HOOKS:
@@ -513,8 +480,6 @@ def files(folder: Path, name: str = "*") -> list[Path]:
 def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
     import pyarrow.parquet as pq
 
-    from parts import lines_of
-
     for path in files(folder):
         assert_clean(str(path))
         assert_clean(path.read_bytes(), results, path.name)
@@ -525,11 +490,9 @@ def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
                 results,
                 path.name,
             )
-        if path.name.endswith(".jsonl.gz"):
-            assert_clean(repr(lines_of(path)), results, path.name)
 
 
-def test_files_and_reports(
+def test_files_show_nothing_else(
     watch: Watch, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logged, with groups, lies and failures; written by hand; and told in a report of
@@ -537,7 +500,7 @@ def test_files_and_reports(
     """
     import mlflow
 
-    from parts import lines_of
+    from parts import tables_of
 
     logger = RunLogger(experiment="canaries")
     asked = {
@@ -565,9 +528,8 @@ def test_files_and_reports(
     (tmp_path / "result.json").write_text(first.to_json(), encoding="utf-8")
     first.to_frame().astype(str).to_parquet(tmp_path / "result.parquet")
     first.audit_frame().to_csv(tmp_path / "audit.csv")
-    recounts = [path for path in files(tmp_path, "*.jsonl.gz") if path.parent.name == "recount"]
-    rows = [row for path in recounts for row in lines_of(path)]
-    seen = {name for row in rows for name, value in row.items() if value}
+    rows = tables_of(files(tmp_path, "part-*.json"))
+    seen = {name for name in rows if rows[name].any()}
     assert {
         "group",
         "seconds",
@@ -590,13 +552,14 @@ def test_files_and_reports(
     assert written
     for path in written:
         assert_clean(path.read_bytes(), what=path.name)
-    for path in files(tmp_path, "*.jsonl.gz"):
+    for path in files(tmp_path, "part-*.json"):
         path.write_bytes(path.read_bytes()[:-40])
     watch.run(lambda: PrivacyReport.of_experiment("canaries"))
     assert isinstance(watch.errors[-1], CFKError)
 
 
-def test_journal(watch: Watch, tmp_path: Path) -> None:
+def test_journal_shows_nothing_else(watch: Watch, tmp_path: Path) -> None:
+    """It has the record that the server did not take."""
     journal = tmp_path / "journal.jsonl"
     logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=journal)
     with pytest.warns(UntrackedWarning) as caught:

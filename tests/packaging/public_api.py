@@ -27,9 +27,9 @@ from cfk_plugin.audit import result as audit_result
 from cfk_plugin.cli import app
 from cfk_plugin.data import wording
 from cfk_plugin.metrics import provenance
-from cfk_plugin.records import journal, record, summary, tally
 from cfk_plugin.release import explanations, results
 from cfk_plugin.report import data as report_data
+from cfk_plugin.tracking import journal, record, tally
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "public_api.txt"
@@ -48,7 +48,7 @@ FORMATS = {
     "audit": audit_result.SCHEMA_VERSION,
     "epsilon audit": audit_epsilon.SCHEMA_VERSION,
     "population of a run": provenance.SCHEMA_VERSION,
-    "summary of a run": summary.SUMMARY_VERSION,
+    "summary of a run": record.SCHEMA_VERSION,
     "schema of a table": _files.TABLE_SCHEMA_VERSION,
     "policy": _files.POLICY_VERSION,
     "journal": journal.JOURNAL_VERSION,
@@ -81,7 +81,7 @@ def lines(members: list[str]) -> Iterator[str]:
         yield f"member {member}{_signature(_member(member))}"
     yield from _hooks()
     yield from sorted(_commands(typer.main.get_command(app), ""))
-    yield from _listed("metric", map(tally.metric_of, (*tally.PER_EXPLANATION, *tally.PLOTTED)))
+    yield from _listed("metric", map(tally.metric_of, (*record.PER_EXPLANATION, *tally.PLOTTED)))
     yield from _listed("format", (f"{name} {version}" for name, version in FORMATS.items()))
     yield from _listed("variable", _environment_variables())
     yield from _listed("error", _errors())

@@ -38,7 +38,7 @@ from cfk_plugin.demo import run as run_demo
 from cfk_plugin.dp.noise import load_opendp
 from cfk_plugin.errors import MissingDependencyError, TrackingError
 from cfk_plugin.plots import RiskDisplay
-from cfk_plugin.records.stores import check_store, client_of
+from cfk_plugin.tracking.run import check_store, client_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -182,7 +182,7 @@ STORES: dict[str, Callable[[], object]] = {
     ),
     "a registered model": lambda: load_model("models:/credit/1"),
     "a model of a run": lambda: load_model("runs:/credit/model"),
-    "a protected model": lambda: log_protected_model(model=len, desired=1, population=people()),
+    "a protected model": lambda: log_protected_model(None),
 }
 
 

@@ -125,12 +125,12 @@ Distribution.from_name = without
 """
 LOGS = """
 import mlflow
-from cfk_plugin import log_protected_model
+from cfk_plugin import KAnonymizer, log_protected_model
 
 print("logged", found.log(experiment="skinny"))
 with mlflow.start_run():
-    rows = {"model": lambda rows: (rows["pay"] > 50).to_numpy(), "desired": True, "population": population, "requirements": []}
-    print("logged", log_protected_model(**rows, policy=PrivacyPolicy(k=10)).model_uri)
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=10)).fit(population, lambda rows: (rows["pay"] > 50).to_numpy(), True)
+    print("logged", log_protected_model(anonymizer, pip_requirements=[]).model_uri)
 """
 
 

@@ -15,7 +15,6 @@ from cfk_plugin.data.wording import Wording
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
 from cfk_plugin.protection import ExactProtector, GraspProtector
 
-pytestmark = pytest.mark.full_search
 POPULATION = toy.population()
 MEMBERS = toy.REGION.members(POPULATION)
 

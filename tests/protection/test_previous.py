@@ -403,9 +403,8 @@ def test_logged_model_has_no_handles(mlflow_store: str) -> None:
     model.fit(rows[["age", "income"]], rows["income"] > 18)
     population = population_of(rows, quasi_identifiers=["age"])
     policy = PrivacyPolicy(k=3)
-    info = log_protected_model(
-        model=model, population=population, desired=True, policy=policy, requirements=[]
-    )
+    anonymizer = KAnonymizer(policy=policy).fit(population, model, True)
+    info = log_protected_model(anonymizer, pip_requirements=[])
     folder = Path(mlflow.artifacts.download_artifacts(info.model_uri))
     file = CatalogueFile.read(next(folder.rglob("*.cfk")))
     assert "0.corners" in file.arrays

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any, get_args
 
@@ -13,11 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 import tracked
-from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.policy import (
-    GuaranteeName,
-    Objective,
-)
+from cfk_plugin.data.policy import GuaranteeName, Objective
 from cfk_plugin.release.explanations import SCHEMA_VERSION
 from cfk_plugin.release.results import (
     WITHHOLDING_REASONS,
@@ -27,195 +24,165 @@ from cfk_plugin.release.results import (
     Withheld,
 )
 from prototyped import certificate, policy, prototype, prototypes, unproven
+from worlds import World
 
 SCHEMA = json.loads(
     (files("cfk_plugin") / f"schemas/explanations-{SCHEMA_VERSION}.schema.json").read_text("utf-8")
 )
 VALIDATOR = Draft202012Validator(SCHEMA)
 DEFINITIONS = SCHEMA["$defs"]
+Content = dict[str, Any]
+QUASI_IDENTIFIERS = ["age", "zip", "school", "job", "since"]  # a column of each kind; gaps
 
 
-def train() -> pd.DataFrame:
-    """Return a table with every kind of attribute, and missing values where a region can hold
-    them.
-    """
-    n = 60
-    return pd.DataFrame(
-        {
-            "age": [20 + i % 12 for i in range(n)],
-            "weight": [None if i % 9 == 0 else 50.5 + i % 7 for i in range(n)],
-            "since": pd.to_datetime(["2020-01-01"]).repeat(n)
-            + pd.to_timedelta([i % 5 for i in range(n)], "D"),
-            "school": [("low", "mid", "high")[i % 3] for i in range(n)],
-            "city": [("Antwerp", "Ghent", None)[i % 3] for i in range(n)],
-            "zip": [("2000", "2018", "9000")[i % 3] for i in range(n)],
-            "smoker": [i % 2 == 0 for i in range(n)],
-            "salary": [30 + i for i in range(n)],
-            "note": [None if i % 4 == 0 else "text" for i in range(n)],
-        }
-    )
+def write(world: World, **settings: Any) -> Content:
+    """Return what is written of counterfactuals, the last of which is withheld."""
+    rows = pd.concat([world.native.head(3), world.refused.head(1)])
+    roles = {**world.roles, "quasi_identifiers": QUASI_IDENTIFIERS, "sensitive": []}
+    anonymizer = replace(world, roles=roles).fit(guarantee="lookup", **settings)
+    content: Content = json.loads(anonymizer.transform(rows).to_json())
+    return content
 
 
-def written(k: int = 5, **settings: Any) -> dict[str, Any]:
-    """Return what is written of explanations of which some are withheld."""
-    rows = train()
-    schema = Schema.from_frame(
-        rows,
-        quasi_identifiers=["age", "weight", "since", "school", "city", "zip", "smoker"],
-        ordinal={"school": ["low", "mid", "high"]},
-        columns={"zip": Attribute(hierarchy={"2000": ["2*"], "2018": ["2*"], "9000": ["9*"]})},
-    )
-    population = Population.from_frame(rows, schema)
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=k, **settings))
-    anonymizer.fit(population, model=lambda table: table["salary"] > 40, desired=True)
-    answer: dict[str, Any] = json.loads(anonymizer.transform(rows.iloc[::4]).to_json())
-    return answer
+@pytest.fixture(scope="module")
+def written(residents: World) -> Content:
+    return write(residents)
 
 
-WRITTEN = written()
-SETTINGS: dict[str, dict[str, Any]] = {
-    "floors": {"min_pureness": 0.5, "max_ncp": 0.9, "near_native": 0.1, "objective": "ncp"},
-    "wide regions": {"k": 40},
-}
+def entry(content: Content, status: str = "released") -> Content:
+    """Return the first explanation with a status."""
+    return next(one for one in content["explanations"] if one["status"] == status)
 
 
-def test_real_output_is_valid() -> None:
+def test_written_content_is_valid(written: Content, residents: World) -> None:
+    """Of every kind of column, of wide regions, and with floors."""
     Draft202012Validator.check_schema(SCHEMA)
-    outputs = {name: written(**settings) for name, settings in SETTINGS.items()} | {
-        "plain": WRITTEN
-    }
-    for content in outputs.values():
+    floors = {"min_pureness": 0.5, "max_ncp": 0.9, "near_native": 0.1, "objective": "ncp"}
+    everyone = write(residents, k=240)
+    for content in (written, everyone, write(residents, **floors)):
         VALIDATOR.validate(content)
-    entries = {
-        name: [e for e in c["explanations"] if e["status"] == "released"]
-        for name, c in outputs.items()
-    }
-    parts = [part for entry in entries["plain"] for part in entry["region"].values()]
-    assert {entry["status"] for entry in WRITTEN["explanations"]} == {"released", "withheld"}
-    assert {part["kind"] for part in parts} == {"interval", "set"}
-    assert any("levels" in part for part in parts)
-    # a date
-    assert any(isinstance(part.get("low"), str) and "levels" not in part for part in parts)
-    assert any(
-        part.get("missing")
-        for entry in entries["wide regions"]
-        for part in entry["region"].values()
-    )
+    assert entry(written, "withheld")
+    region = entry(written)["region"]
+    assert {part["kind"] for part in region.values()} == {"interval", "set"}
+    assert isinstance(region["since"]["low"], str)
+    assert "levels" in region["school"]
+    assert None in entry(everyone)["region"]["job"]["values"]
 
 
 def test_advised_values_are_valid() -> None:
-    entry = tracked.released(advised={"age": 26, "city": None}, least={"age": 25})
-    content = json.loads(tracked.explanations(entry).to_json())
-    content["explanations"][0]["certificate"]["population"] = "0" * 16
+    """They may be missing."""
+    released = tracked.released(advised={"age": 26, "city": None}, least={"age": 25})
+    content = json.loads(tracked.explanations(released).to_json())
+    entry(content)["certificate"]["population"] = "0" * 16
     VALIDATOR.validate(content)
 
 
 @pytest.mark.parametrize(
-    "asked", [{}, {"delta": 1e-6}, {"model_access": "dp", "model_epsilon": 2.0}]
+    "settings", [{}, {"delta": 1e-6}, {"model_access": "dp", "model_epsilon": 2.0}]
 )
-def test_prototypes_are_valid(asked: dict[str, Any]) -> None:
-    said = dict(asked, guarantee="approximate") if "delta" in asked else asked
-    row = prototype(
-        0, of=certificate(**said), city=None, since=pd.Timestamp("2020-02-29"), smoker=True
-    )
-    content = json.loads(
-        prototypes(row, Withheld(1, "none_found"), under=policy(**asked)).to_json()
-    )
+def test_prototypes_are_valid(settings: dict[str, Any]) -> None:
+    """Values are of every kind."""
+    fields = {**settings, **({"guarantee": "approximate"} if "delta" in settings else {})}
+    day = pd.Timestamp("2020-02-29")
+    row = prototype(0, of=certificate(**fields), city=None, since=day, smoker=True)
+    result = prototypes(row, Withheld(1, "none_found"), under=policy(**settings))
+    content = json.loads(result.to_json())
     VALIDATOR.validate(content)
-    found = content["explanations"][0]["certificate"]
-    assert set(found) == set(DEFINITIONS["prototypeCertificate"]["required"])
-    assert set(content["policy"]) == set(DEFINITIONS["prototypePolicy"]["required"])
     VALIDATOR.validate(json.loads(unproven().to_json()))
+    required = set(DEFINITIONS["prototypeCertificate"]["required"])
+    assert set(entry(content)["certificate"]) == required
+    assert set(content["policy"]) == set(DEFINITIONS["prototypePolicy"]["required"])
 
 
-def released(content: dict[str, Any], status: str = "released") -> dict[str, Any]:
-    entry: dict[str, Any] = next(e for e in content["explanations"] if e["status"] == status)
-    return entry
-
-
-def withheld(content: dict[str, Any]) -> dict[str, Any]:
-    return released(content, "withheld")
-
-
-HARMS: dict[str, Callable[[dict[str, Any]], object]] = {
+HARMS: dict[str, Callable[[Content], object]] = {
     "unknown key": lambda content: content.update(rows=[]),
     "a k of one": lambda content: content["policy"].update(k=1),
-    "a count of the holder's": lambda content: released(content)["certificate"].update(k_private=1),
-    "a region of nothing": lambda content: released(content).update(region={}),
-    "values in an interval": lambda content: released(content)["region"]["age"].update(values=[24]),
-    "a reason of its own": lambda content: withheld(content).update(reason="age is 24"),
-    "values of what is withheld": lambda content: withheld(content).update(released={"salary": 60}),
-    "a range of a private number": lambda content: released(content)["released"].update(
+    "a count of the holder's": lambda content: entry(content)["certificate"].update(k_private=1),
+    "a region of nothing": lambda content: entry(content).update(region={}),
+    "values in an interval": lambda content: entry(content)["region"]["age"].update(values=[24]),
+    "a reason of its own": lambda content: entry(content, "withheld").update(reason="age is 24"),
+    "values that are withheld": lambda content: entry(content, "withheld").update(
+        released={"salary": 60}
+    ),
+    "a range of a private number": lambda content: entry(content)["released"].update(
         salary={"low": 40, "high": 60}
     ),
-    "a sentence of its own": lambda content: released(content)["certificate"].update(
+    "a sentence of its own": lambda content: entry(content)["certificate"].update(
         not_stopped=["somebody earns 41"]
     ),
 }
-OF_PROTOTYPES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "two values": lambda content: released(content)["prototype"].update(age=[31, 32]),
-    "a k": lambda content: released(content)["certificate"].update(k=10),
-    "a fingerprint": lambda content: released(content)["certificate"].update(
-        population="0000000000000000"
-    ),
-    "a region among them": lambda content: content["explanations"].append(released(WRITTEN)),
-    "a policy of regions": lambda content: content.update(policy=WRITTEN["policy"]),
+HARMS_OF_PROTOTYPES: dict[str, Callable[[Content], object]] = {
+    "two values": lambda content: entry(content)["prototype"].update(age=[31, 32]),
+    "a k": lambda content: entry(content)["certificate"].update(k=10),
+    "a fingerprint": lambda content: entry(content)["certificate"].update(population="0" * 16),
     "no epsilon": lambda content: content["policy"].update(epsilon=0),
-    "a sentence of its own": lambda content: released(content)["certificate"].update(
+    "a sentence of its own": lambda content: entry(content)["certificate"].update(
         mechanism="he earns 52"
     ),
-    "a wider cover": lambda content: released(content)["certificate"].update(covers="everything"),
-    "a seed": lambda content: released(content)["certificate"].update(seeded=True),
+    "a wider cover": lambda content: entry(content)["certificate"].update(covers="everything"),
+    "a seed": lambda content: entry(content)["certificate"].update(seeded=True),
 }
 
 
-@pytest.mark.parametrize("harm", [*HARMS, *(f"{harm}, of prototypes" for harm in OF_PROTOTYPES)])
-def test_other_content_is_refused(harm: str) -> None:
-    kind, _, of = harm.partition(", of ")
-    content = json.loads(prototypes().to_json()) if of else copy.deepcopy(WRITTEN)
-    (OF_PROTOTYPES if of else HARMS)[kind](content)
+@pytest.mark.parametrize("harm", HARMS)
+def test_other_content_is_refused(harm: str, written: Content) -> None:
+    """Nothing can be added to what the code writes."""
+    content = copy.deepcopy(written)
+    HARMS[harm](content)
     with pytest.raises(ValidationError):
         VALIDATOR.validate(content)
 
 
-def test_every_object_of_fixed_keys_is_closed() -> None:
-    def objects(node: Any) -> list[dict[str, Any]]:
-        if isinstance(node, list):
-            return [found for item in node for found in objects(item)]
-        if not isinstance(node, dict):
-            return []
-        return [node] * ("properties" in node) + [
-            found for item in node.values() for found in objects(item)
-        ]
-
-    assert all(
-        node["additionalProperties"] is False
-        for node in objects(SCHEMA)
-        if node.get("type") == "object"
-    )
+@pytest.mark.parametrize("harm", HARMS_OF_PROTOTYPES)
+def test_other_prototypes_are_refused(harm: str) -> None:
+    """Neither can it to prototypes."""
+    content = json.loads(prototypes().to_json())
+    HARMS_OF_PROTOTYPES[harm](content)
+    with pytest.raises(ValidationError):
+        VALIDATOR.validate(content)
 
 
-def test_settings_and_reasons_are_those_of_the_code() -> None:
+def test_kinds_are_not_mixed(written: Content) -> None:
+    """Regions among prototypes, and prototypes under a policy of regions."""
+    mixed = json.loads(prototypes().to_json())
+    mixed["explanations"].append(entry(written))
+    other = {**json.loads(prototypes().to_json()), "policy": written["policy"]}
+    for content in (mixed, other):
+        with pytest.raises(ValidationError):
+            VALIDATOR.validate(content)
+
+
+def objects(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a schema that list their keys."""
+    if isinstance(node, dict) and "properties" in node:
+        yield node
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for child in children:
+        yield from objects(child)
+
+
+def test_objects_are_closed() -> None:
+    """Each object with fixed keys refuses others."""
+    for node in objects(SCHEMA):
+        assert node.get("type") != "object" or node["additionalProperties"] is False
+
+
+def test_choices_are_those_of_the_code(written: Content) -> None:
+    """Whoever adds a setting, a reason or a field adds it to the schema."""
     settings = DEFINITIONS["policy"]
+    assert set(settings["properties"]) == set(settings["required"]) == set(written["policy"])
+    fields = DEFINITIONS["certificate"]
     assert (
-        set(settings["properties"]) == set(settings["required"]) == set(PrivacyPolicy().to_dict())
+        set(fields["properties"]) == set(fields["required"]) == set(entry(written)["certificate"])
     )
-    certificate, prototype = (
-        DEFINITIONS[f"prototype{of}"]["properties"] for of in ("Certificate", "Policy")
-    )
-    for found, told in [
+    choices = [
         (DEFINITIONS["modelAccess"], ModelAccess),
-        (prototype["method"], Method),
-        (certificate["guarantee"], DPGuarantee),
+        (DEFINITIONS["prototypePolicy"]["properties"]["method"], Method),
+        (DEFINITIONS["prototypeCertificate"]["properties"]["guarantee"], DPGuarantee),
         (settings["properties"]["objective"], Objective),
-    ]:
-        assert set(found["enum"]) == set(get_args(told))
+    ]
+    for node, literal in choices:
+        assert set(node["enum"]) == set(get_args(literal))
     assert set(DEFINITIONS["guarantee"]["enum"]) >= set(get_args(GuaranteeName))
     assert DEFINITIONS["withheld"]["properties"]["reason"]["enum"] == list(WITHHOLDING_REASONS)
     assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION
-
-
-def test_certificate_has_the_public_fields() -> None:
-    certificate = DEFINITIONS["certificate"]
-    content = released(WRITTEN)["certificate"]
-    assert set(certificate["properties"]) == set(certificate["required"]) == set(content)

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import InputError, ModelError, PolicyError
 from oracle import World, advised_points, find_faults
 
@@ -48,21 +48,18 @@ def forest(outcomes: Any) -> Any:
     return model.fit(TRAIN, outcomes)
 
 
-def logistic(rows: pd.DataFrame, outcomes: Any) -> Any:
-    return make_pipeline(StandardScaler(), LogisticRegression()).fit(rows, outcomes)
-
-
-def bootstraps(count: int) -> list[Any]:
-    """Return models that were trained again, as a later model will be."""
-    random = np.random.default_rng(0)
-    samples = [random.integers(0, len(TRAIN), len(TRAIN)) for _ in range(count)]
-    return [logistic(TRAIN.iloc[rows], OUTCOMES[rows]) for rows in samples]
+def logistic(seed: int) -> Any:
+    """Return a model that was trained on people who were drawn again, as a later one will be."""
+    rows = np.random.default_rng(seed).integers(0, len(TRAIN), len(TRAIN))
+    return make_pipeline(StandardScaler(), LogisticRegression()).fit(
+        TRAIN.iloc[rows], OUTCOMES[rows]
+    )
 
 
 FOREST = forest(OUTCOMES)
-LOGISTIC = logistic(TRAIN, OUTCOMES)
 OF_THREE = forest(LEVELS)
-LATER = bootstraps(3)
+LOGISTIC, *LATER = map(logistic, range(4))
+QUERIES = STRANGERS[LOGISTIC.predict(STRANGERS) == "bad"].head(30).reset_index(drop=True)
 
 
 def probability(model: Any, rows: pd.DataFrame, outcome: str = "good") -> Any:
@@ -114,29 +111,17 @@ def test_release_has_the_margin(model: Any, desired: Any, settings: Any, lead: A
         k=settings.get("k", K),
         least_pureness=settings.get("min_pureness", 0.5),
     )
-    queries = STRANGERS[lead(STRANGERS) < 0].head(25).reset_index(drop=True)
+    queries = STRANGERS[lead(STRANGERS) < 0].head(12).reset_index(drop=True)
     anonymizer = fit(model, desired, **settings)
     answers = anonymizer.explain(queries)
-    assert len(answers.released) >= 20
+    assert len(answers.released) >= 9
     assert margins_of(answers) == {settings["margin"]}
     assert find_faults(answers, world, queries) == []
-    assert find_faults(anonymizer.published(), world, most=10) == []
-
-
-REFUSED = STRANGERS[(LOGISTIC.predict(STRANGERS) == "bad") & (FOREST.predict(STRANGERS) == "bad")]
-QUERIES = REFUSED.head(40).reset_index(drop=True)
-
-
-def test_members_of_regions_have_the_margin() -> None:
-    for answer in fit(FOREST, margin=0.3).explain(QUERIES).released:
-        is_inside = [
-            row["age"] in answer.region["age"] and row["rooms"] in answer.region["rooms"]
-            for row in TRAIN.to_dict("records")
-        ]
-        assert (probability(FOREST, TRAIN[is_inside]) >= 0.65 - 1e-9).sum() >= K
+    assert find_faults(anonymizer.published(), world, most=5) == []
 
 
 def test_opposite_has_margins_of_both_outcomes() -> None:
+    """Later models agree with both as well."""
     queries = STRANGERS.head(40)
     answers = fit(LOGISTIC, "opposite", margin=0.3, later=LATER).explain(queries)
     positions, points = advised_points(answers, queries, TRAIN)
@@ -152,11 +137,7 @@ def test_margin_does_not_judge_queries() -> None:
     chances = probability(LOGISTIC, TRAIN)
     barely = TRAIN[(chances > 0.5) & (chances < 0.55)]
     answers = fit(LOGISTIC, margin=0.3).explain(barely)
-    assert {answer.reason for answer in answers.withheld} == {"already_desired"}
-    assert not answers.released
-
-
-# --- the default ------------------------------------------------------------------------------------
+    assert {answer.reason for answer in answers} == {"already_desired"}
 
 
 def test_default_margin_depends_on_no_row() -> None:
@@ -166,8 +147,7 @@ def test_default_margin_depends_on_no_row() -> None:
     candidates = [0.3, 0.25, 0.2, 0.15, 0.1, 0.05]
     expected = next(m for m in candidates if (leads >= m).mean() >= 0.75)
     for left_out in (0, 7):
-        table = TRAIN.drop(index=left_out)
-        population = Population.from_frame(table, POPULATION.schema)
+        population = Population.from_frame(TRAIN.drop(index=left_out), POPULATION.schema)
         anonymizer = KAnonymizer(policy=PrivacyPolicy(k=K)).fit(population, LOGISTIC, "good")
         assert margins_of(anonymizer.published()) == {expected}
 
@@ -198,11 +178,10 @@ class Contrary:
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        (lambda rows: np.where(rows["income"] > 40, "good", "bad"), "needs probabilities"),
         (LinearSVC().fit(TRAIN, OUTCOMES), "needs probabilities"),
         (Contrary(), "disagree"),
     ],
-    ids=["function", "LinearSVC", "contrary"],
+    ids=["LinearSVC", "contrary"],
 )
 def test_margin_needs_fitting_probabilities(model: Any, problem: str) -> None:
     """Without them, the default is none, the certificates say so, and a number is refused."""
@@ -212,6 +191,7 @@ def test_margin_needs_fitting_probabilities(model: Any, problem: str) -> None:
 
 
 def test_lookup_has_no_margin() -> None:
+    """It releases the explainer's private values."""
     assert PrivacyPolicy(guarantee="lookup").margin == 0
     with pytest.raises(PolicyError, match="margin"):
         PrivacyPolicy(guarantee="lookup", margin=0.2)
@@ -223,16 +203,8 @@ def test_lookup_has_no_margin() -> None:
 @pytest.mark.parametrize(("threshold", "least"), [(None, 0.5), (0.2, 0.2)])
 def test_later_models_accept_every_answer(threshold: float | None, least: float) -> None:
     """They have the threshold of the model, and the default needs no margin beside them."""
-    explain = protect(
-        model=LOGISTIC,
-        population=POPULATION,
-        desired="good",
-        k=K,
-        later=LATER,
-        threshold=threshold,
-    )
     queries = STRANGERS[probability(LOGISTIC, STRANGERS) < 0.2].head(30).reset_index(drop=True)
-    answers = explain(queries)
+    answers = fit(LOGISTIC, later=LATER, threshold=threshold).explain(queries)
     _, points = advised_points(answers, queries, TRAIN)
     lowest = np.min([probability(model, points) for model in [LOGISTIC, *LATER]], axis=0)
     assert len(lowest) >= 20
@@ -250,20 +222,19 @@ def test_later_models_accept_every_answer(threshold: float | None, least: float)
     ],
 )
 def test_unusable_later_models_are_refused(settings: Any, error: Any, word: str) -> None:
+    """They are a list of models with the same outcomes, for a catalogue."""
     with pytest.raises(error, match=word):
         fit(LOGISTIC, **settings)
 
 
-def test_loaded_catalogue_needs_probabilities(tmp_path: Path) -> None:
-    fit(FOREST).catalogue_.save(tmp_path / "catalogue")
+def test_loaded_catalogue_needs_its_models(tmp_path: Path) -> None:
+    """Its probabilities for the margin, and as many later models as it was fitted with."""
+    fit(LOGISTIC).catalogue_.save(tmp_path / "margin")
     with pytest.raises(ModelError, match="needs probabilities"):
-        KAnonymizer.load(tmp_path / "catalogue", FOREST.predict)
-
-
-def test_loaded_catalogue_needs_its_later_models(tmp_path: Path) -> None:
+        KAnonymizer.load(tmp_path / "margin", LOGISTIC.predict)
     anonymizer = fit(LOGISTIC, later=LATER)
-    anonymizer.catalogue_.save(tmp_path / "catalogue")
+    anonymizer.catalogue_.save(tmp_path / "later")
     with pytest.raises(ModelError, match="3 later models"):
-        KAnonymizer.load(tmp_path / "catalogue", LOGISTIC)
-    loaded = KAnonymizer.load(tmp_path / "catalogue", LOGISTIC, later=LATER)
+        KAnonymizer.load(tmp_path / "later", LOGISTIC)
+    loaded = KAnonymizer.load(tmp_path / "later", LOGISTIC, later=LATER)
     assert loaded.explain(QUERIES).to_json() == anonymizer.explain(QUERIES).to_json()

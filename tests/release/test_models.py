@@ -26,6 +26,7 @@ from cfk_plugin import (
     Population,
     PrivacyPolicy,
     Schema,
+    load_protected,
     log_protected_model,
 )
 from cfk_plugin.data.model import Thresholded
@@ -90,6 +91,7 @@ def points(model: Any, desired: Any, threshold: float | None = None) -> pd.DataF
     ],
 )
 def test_threshold_decides_on_outcomes(model: Any, desired: Any) -> None:
+    """Of a classifier with labels, and of functions of probabilities."""
     low, high = (
         LOGISTIC.predict_proba(points(model, desired, threshold))[:, 1] for threshold in (0.3, 0.7)
     )
@@ -113,12 +115,14 @@ def lightgbm_model() -> tuple[Any, Callable[[pd.DataFrame], Any]]:
 
 @pytest.mark.parametrize("make", [xgboost_model, lightgbm_model])
 def test_booster_gets_its_order_of_columns(make: Any) -> None:
+    """It was trained on the columns in another order."""
     model, probability = make()
     rows = points(model, 1, 0.3)
     assert probability(rows[BACKWARDS.columns]).min() >= 0.3
 
 
 def test_booster_of_probabilities_needs_a_threshold() -> None:
+    """Its predictions are no labels."""
     with pytest.raises(ModelError, match="threshold="):
         fit(xgboost_model()[0], 1)
 
@@ -173,6 +177,7 @@ class Module:
 def test_unusable_models_and_goals_are_refused(
     model: Any, desired: Any, threshold: Any, word: str
 ) -> None:
+    """In one line, with a remedy."""
     with pytest.raises(ModelError, match=word) as caught:
         fit(model, desired, threshold)
     assert "\n" not in str(caught.value)
@@ -193,7 +198,7 @@ OF_ARRAY = DecisionTreeClassifier(max_depth=2).fit(ENCODED.to_numpy(), GRANTED)
     ],
     ids=["array", "encoded columns", "function", "threshold"],
 )
-def test_model_of_other_columns_names_the_cause(model: Any, words: list[str]) -> None:
+def test_unfit_model_names_the_cause(model: Any, words: list[str]) -> None:
     """The message has a check for the user, and no value of a row."""
     schema = Schema.from_frame(JOBS, quasi_identifiers=["age", "job"])
     population = Population.from_frame(JOBS, schema)
@@ -228,29 +233,23 @@ def test_misspelt_outcome_of_a_function_is_refused() -> None:
 
 # --- goals ------------------------------------------------------------------------------------------
 
-GOALS = [
-    (REGRESSOR, (50, 80), lambda scores: (scores >= 50) & (scores <= 80)),
-    (REGRESSOR, (None, 45), lambda scores: scores <= 45),
-    (TREE, {"mid", "high"}, lambda bands: bands != "low"),
-]
 
-
-@pytest.mark.parametrize(("model", "desired", "is_met"), GOALS)
-def test_prototypes_meet_the_goal(model: Any, desired: Any, is_met: Any) -> None:
+def test_prototypes_meet_the_goal() -> None:
+    """A range of numbers."""
     pytest.importorskip("opendp", reason="needs the extra [dp]")
-    queries = TABLE[~is_met(model.predict(TABLE))].head(6)
+    queries = TABLE[REGRESSOR.predict(TABLE) < 50].head(6)
     prototypes = DPPrototypes(epsilon=5.0, rows=2_000, serve="prototypes", prototypes=9)
-    answers = prototypes.fit(POPULATION, model, desired).explain(queries).released
+    answers = prototypes.fit(POPULATION, REGRESSOR, (50, 80)).explain(queries).released
     assert len(answers) == len(queries)
     rows = pd.DataFrame([dict(answer.values) for answer in answers])[TABLE.columns]
-    assert is_met(model.predict(rows)).all()
+    scores = REGRESSOR.predict(rows)
+    assert ((scores >= 50) & (scores <= 80)).all()
 
 
 @pytest.mark.parametrize(
     ("model", "desired", "other", "options"),
     [
         (REGRESSOR, "50..80", "60..70", []),
-        (TREE, "mid,high", "low", []),
         (LOGISTIC, "1", "0", ["--threshold", "0.3"]),
     ],
 )
@@ -270,27 +269,11 @@ def test_commands_take_goals_as_text(
     assert "another outcome" in output_of(*verify, other, code=1)
 
 
-@pytest.mark.parametrize(
-    ("model", "desired", "threshold"),
-    [(REGRESSOR, (50, 80), None), (TREE, {"mid", "high"}, None), (LOGISTIC, 1, 0.3)],
-)
-def test_logged_model_has_the_goal(
-    model: Any,
-    desired: Any,
-    threshold: float | None,
-    mlflow_store: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_logged_model_has_the_goal(mlflow_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A threshold goes with the model."""
     monkeypatch.setenv("CFK_KEY", "what the server and this process share")
     with mlflow.start_run():
-        logged = log_protected_model(
-            model=model,
-            population=POPULATION,
-            desired=desired,
-            threshold=threshold,
-            policy=PrivacyPolicy(k=5, margin=0),
-            requirements=["pandas"],
-        )
-    records = mlflow.pyfunc.load_model(logged.model_uri).predict(QUERIES)
-    expected = fit(model, desired, threshold).explain(QUERIES)
-    assert [record["sentence"] for record in records] == expected.text(QUERIES)
+        anonymizer = fit(LOGISTIC, 1, 0.3)
+        logged = log_protected_model(anonymizer, pip_requirements=["pandas"])
+    loaded = load_protected(logged.model_uri)
+    assert loaded.explain(QUERIES).to_json() == anonymizer.explain(QUERIES).to_json()

@@ -13,8 +13,9 @@ import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import PersonalColumnWarning, UntrackedWarning, refitting
-from cfk_plugin.records.logger import RunLogger
-from cfk_plugin.serving.handler import RequestHandler
+from cfk_plugin.serving.model import explainer_of
+from cfk_plugin.serving.requests import answer_request
+from cfk_plugin.tracking.logger import RunLogger
 
 RANDOM = np.random.default_rng(0)
 PEOPLE = pd.DataFrame(
@@ -53,6 +54,7 @@ def warnings_of(call: Any) -> list[str]:
 
 
 def test_warning_is_given_once_per_fit() -> None:
+    """It says how to declare the columns."""
     anonymizer = fit()
     for _ in range(2):
         (text,) = warnings_of(lambda: anonymizer.explain(REFUSED))
@@ -66,6 +68,7 @@ def test_warning_is_given_once_per_fit() -> None:
     [("lookup", REFUSED, 1), ("catalogue", REFUSED, 1), ("lookup", None, 0)],
 )
 def test_counterfactuals_warn_with_factuals(guarantee: str, factuals: Any, n_warnings: int) -> None:
+    """Without them, nobody knows what changes."""
     anonymizer = fit(guarantee)
     assert len(warnings_of(lambda: anonymizer.transform(GRANTED, factuals))) == n_warnings
 
@@ -96,6 +99,7 @@ def test_declared_columns_are_not_named(declared: dict[str, Any], columns: str |
     ids=["features_to_vary", "permitted_range"],
 )
 def test_call_that_decides_does_not_warn(call: dict[str, Any]) -> None:
+    """It names the columns."""
     anonymizer = fit()
     assert warnings_of(lambda: anonymizer.explain(REFUSED, **call)) == []
 
@@ -107,9 +111,12 @@ def test_audit_does_not_warn() -> None:
 
 
 def test_server_logs_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    handler = RequestHandler(fit(), most=50)
+    explainer = explainer_of(fit())
     with caplog.at_level(logging.WARNING, "cfk_plugin"):
-        assert warnings_of(lambda: [handler.answer(REFUSED), handler.answer(REFUSED)]) == []
+        assert (
+            warnings_of(lambda: [answer_request(explainer, REFUSED, {}, 50) for _ in range(2)])
+            == []
+        )
     assert caplog.text.count("immutable=") == 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,13 +69,14 @@ def loaded(*plugins: Any) -> PluginManager:
 
 @pytest.mark.usefixtures("installed")
 def test_installed_plugin_has_its_version() -> None:
+    """Entry points of other distributions are found."""
     manager = load_plugins()
     assert manager.versions()["CFK_test.wild"] == "1.2.3"
     assert manager.protectors() == {"mine": object}
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("name", ["wild", "cfk-test-wild", "CFK_test.wild"])
+@pytest.mark.parametrize("name", ["wild", "CFK-test-wild"])
 def test_disabled_plugin_is_not_imported(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -89,27 +89,15 @@ def test_disabled_plugin_is_not_imported(
 
 
 def test_failing_import_is_not_quoted(installed: Path) -> None:
+    """The error names the plugin, and the class of the error."""
     installed.write_text(f"raise OSError({CANARY!r})", encoding="utf-8")
     with pytest.raises(PluginError, match=r"'wild' of 'CFK_test\.wild'.*OSError") as caught:
         load_plugins()
     assert CANARY not in str(caught.value)
 
 
-def test_built_in_adapters_import_no_explainer() -> None:
-    code = (
-        "import sys; from cfk_plugin.plugins import load_plugins; "
-        "print(*[i.name for i in load_plugins().infos if i.distribution == 'cfk-plugin']); "
-        "print(sorted({'dice_ml', 'nice'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names, imported = done.stdout.splitlines()
-    if not names:
-        pytest.skip("needs cfk-plugin to be installed: `pip install --no-deps -e .`")
-    assert names.split() == ["dice", "function", "nearest", "nice"]
-    assert imported == "[]"
-
-
 def test_host_works_without_plugins() -> None:
+    """Nothing is detected, and no explainer is known."""
     manager = loaded()
     assert manager.detect(FRAME, None) == [None] * 3
     assert manager.protectors() == {}
@@ -127,16 +115,19 @@ def test_host_works_without_plugins() -> None:
     ],
 )
 def test_unfit_plugin_is_refused(plugin: Any, word: str) -> None:
+    """A class, something without a hook, and hooks of another name or with other arguments."""
     with pytest.raises(PluginError, match=word):
         loaded(plugin)
 
 
 def test_same_plugin_counts_once() -> None:
+    """Two of a class are two plugins."""
     detector = Detector()
     assert len(loaded(detector, detector, Detector()).infos) == 2
 
 
 def test_worst_finding_counts_per_row() -> None:
+    """Of several detectors."""
     first = Detector("synthetic", None, "near-native")
     second = Detector("near-native", None, "native-qi")
     assert loaded(first, second).detect(FRAME, None) == ["near-native", None, "near-native"]
@@ -144,12 +135,14 @@ def test_worst_finding_counts_per_row() -> None:
 
 
 def test_two_protectors_need_two_names() -> None:
+    """The error names the one that they share."""
     plugins = [Hook("register_protectors", lambda: {"mine": object}) for _ in range(2)]
     with pytest.raises(PluginError, match="mine"):
         loaded(*plugins).protectors()
 
 
 def test_debug_log_has_no_argument(caplog: pytest.LogCaptureFixture) -> None:
+    """It names hooks and plugins."""
     with caplog.at_level(logging.DEBUG, "cfk_plugin"):
         loaded(Detector(None, None, None)).detect(FRAME, CANARY)
     assert "cfk_detect" in caplog.text

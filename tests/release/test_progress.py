@@ -59,6 +59,7 @@ def stderr_of(script: str, *, is_terminal: bool = True) -> str:
 
 
 def test_terminal_shows_the_stage() -> None:
+    """With how far it is."""
     text = stderr_of(WAITS)
     assert text.index("counting people") < text.index("finding answers, 3 of 10")
     assert text.count("counting people") > 1, "the outer stage is shown again"
@@ -66,10 +67,12 @@ def test_terminal_shows_the_stage() -> None:
 
 @pytest.mark.parametrize("place", QUIET)
 def test_no_one_else_sees_progress(place: str) -> None:
+    """A pipe, a thread, an event loop, another process."""
     assert stderr_of(QUIET[place], is_terminal=place != "pipe") == ""
 
 
 def test_fit_names_its_stages() -> None:
+    """Those that take long."""
     text = stderr_of(FITS)
     for stage in ("asking the model", "finding answers for the catalogue", "explaining"):
         assert stage in text

@@ -5,50 +5,28 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from applicants import FEATURES, ROWS, label
 from cfk_adapters.nearest import NearestUnlikeNeighbour
-from cfk_plugin import (
-    Attribute,
-    KAnonymizer,
-    Population,
-    PrivacyPolicy,
-    Schema,
-    protect,
-)
+from cfk_plugin import KAnonymizer, PrivacyPolicy
 from cfk_plugin.data.tables import Counterfactual
 from cfk_plugin.errors import PolicyError
+from worlds import World
 
-K = 5
-QUASI_IDENTIFIERS = ["age", "job", "education"]
-TRAIN = ROWS[FEATURES]
-POPULATION = Population.from_frame(
-    TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=QUASI_IDENTIFIERS)
-)
-REFUSED = TRAIN[label(TRAIN) == 0].head(6).reset_index(drop=True)
-ACCEPTED = TRAIN[label(TRAIN) == 1].head(6).reset_index(drop=True)
-LOOKUP = PrivacyPolicy(guarantee="lookup", k=K)
-POLICIES = {"lookup": LOOKUP, "catalogue": PrivacyPolicy(k=K)}
+GUARANTEES = ["lookup", "catalogue"]
 
 
-def fitted(policy: PrivacyPolicy = LOOKUP, model: Any = label, desired: Any = 1) -> KAnonymizer:
-    return KAnonymizer(policy=policy).fit(POPULATION, model, desired)
+def neighbour_of(world: World) -> NearestUnlikeNeighbour:
+    return NearestUnlikeNeighbour(world.table[[*world.strangers]], world.model, world.desired)
 
 
-def private(explainer: Any, **settings: Any) -> Any:
-    defaults = {"model": label, "population": POPULATION, "policy": LOOKUP, "desired": 1}
-    return protect(explainer, **defaults | settings)
-
-
-@pytest.fixture(scope="module")
-def neighbour() -> NearestUnlikeNeighbour:
-    return NearestUnlikeNeighbour(TRAIN, label)
+def private(world: World, explainer: Any, guarantee: Any = "lookup", **settings: Any) -> Any:
+    policy = PrivacyPolicy(k=world.k, guarantee=guarantee)
+    return world.protect(explainer, **{"policy": policy, **settings})
 
 
 def contents(explanations: Any) -> list[Any]:
@@ -63,28 +41,28 @@ class CallerError(Exception):
     """What a caller's own code raises."""
 
 
-@pytest.mark.parametrize("guarantee", POLICIES)
-def test_error_in_progress_reaches_the_caller(
-    guarantee: str, neighbour: NearestUnlikeNeighbour
-) -> None:
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_error_in_progress_reaches_the_caller(guarantee: str, residents: World) -> None:
     """It is not mistaken for a failure of the protector, which would withhold every answer."""
 
     def stop(done: int, total: int) -> None:
         raise CallerError
 
-    explainer = private(neighbour, policy=POLICIES[guarantee])
+    explainer = private(residents, neighbour_of(residents), guarantee)
     with pytest.raises(CallerError):
-        explainer.explain(REFUSED, progress=stop)
-    assert len(explainer.explain(REFUSED).released) == len(REFUSED)
+        explainer.explain(residents.refused, progress=stop)
+    assert explainer.explain(residents.refused).released
 
 
 @pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
-def test_progress_rises_to_the_total(method: str, neighbour: NearestUnlikeNeighbour) -> None:
+def test_progress_rises_to_the_total(method: str, residents: World) -> None:
+    """Answers stay in the order of the queries."""
     reports: list[tuple[int, int]] = []
-    explanations = private(neighbour, method=method).explain(
-        REFUSED, progress=lambda *report: reports.append(report)
+    explainer = private(residents, neighbour_of(residents), method=method)
+    explanations = explainer.explain(
+        residents.refused, progress=lambda *report: reports.append(report)
     )
-    assert [entry.query for entry in explanations] == [*range(len(REFUSED))]
+    assert [entry.query for entry in explanations] == [*range(8)]
     assert {entry.certificate.method for entry in explanations.generalized} == {method}
     assert reports == sorted(reports)
     assert reports[-1][0] == reports[-1][1] > 0
@@ -93,75 +71,43 @@ def test_progress_rises_to_the_total(method: str, neighbour: NearestUnlikeNeighb
 # --- queries and their answers --------------------------------------------------------------------
 
 
-def test_unordered_answers_find_their_queries() -> None:
-    """A function may return several answers to a query."""
-    accepted = TRAIN[label(TRAIN) == 1]
-    numbers = np.repeat(np.arange(len(REFUSED)), 3)
-
-    def explain(queries: pd.DataFrame) -> pd.DataFrame:
-        answers = accepted.head(len(numbers)).assign(query=numbers)
-        return answers.sample(frac=1, random_state=1)
-
-    explanations = private(explain).explain(REFUSED)
-    assert [entry.query for entry in explanations] == numbers.tolist()
-    for query in range(len(REFUSED)):
-        incomes = {entry.released["income"] for entry in explanations.for_query(query)}
-        assert incomes == set(accepted["income"].iloc[3 * query : 3 * query + 3])
-
-
-def test_counterfactuals_may_be_objects() -> None:
-    objects = [
-        Counterfactual(7, ACCEPTED.loc[2].to_dict()),
-        Counterfactual(2, ACCEPTED.loc[3].to_dict()),
-    ]
-    explanations = fitted().transform(objects)
+def test_counterfactuals_may_be_objects(residents: World) -> None:
+    """Each names its query."""
+    rows = residents.accepted.to_dict("records")
+    explanations = residents.lookup.transform(
+        [Counterfactual(7, rows[2]), Counterfactual(2, rows[3])]
+    )
     assert [entry.query for entry in explanations] == [7, 2]
-    assert contents(explanations) == contents(fitted().transform(ACCEPTED[2:4]))
+    assert contents(explanations) == contents(residents.lookup.transform(residents.accepted[2:4]))
 
 
-@pytest.mark.parametrize("desired", [1, lambda labels: labels == 1, "opposite"])
-def test_lone_request_equals_batch(desired: Any) -> None:
+@pytest.mark.parametrize("desired", ["yes", lambda labels: labels == "yes", "opposite"])
+def test_lone_request_equals_batch(desired: Any, residents: World) -> None:
     """A batch of many is computed in another way than a few."""
-    counterfactuals = pd.concat([TRAIN[label(TRAIN) == 1]] * 2, ignore_index=True).head(60)
-    counterfactuals.loc[::3, "income"] += 0.5
-    counterfactuals.loc[1::3, "age"] += 40
-    factuals = pd.concat([REFUSED] * 10, ignore_index=True)
-    anonymizer = fitted(replace(LOOKUP, min_pureness=0), desired=desired)
+    counterfactuals = pd.concat([residents.native, residents.accepted] * 3, ignore_index=True)
+    counterfactuals.loc[::3, "salary"] += 1
+    factuals = pd.concat([residents.refused] * 6, ignore_index=True)
+    anonymizer = residents.fit(guarantee="lookup", min_pureness=0, desired=desired)
     batch = anonymizer.transform(counterfactuals, factuals)
     assert batch.released
-    for i in range(30):
+    for i in range(16):
         single = anonymizer.transform(counterfactuals.iloc[[i]], factuals.iloc[[i]])
         assert contents(single) == contents(batch[i : i + 1])
 
 
-def test_repeated_query_asks_no_model() -> None:
+def test_repeated_query_asks_no_model(residents: World) -> None:
+    """All labels that the model gave are remembered."""
     n_calls = Counter[str]()
 
     def model(rows: pd.DataFrame) -> Any:
         n_calls["model"] += 1
-        return label(rows)
+        return residents.model.predict(rows)
 
-    anonymizer = fitted(POLICIES["catalogue"], model)
-    explanations = anonymizer.explain(REFUSED)
+    anonymizer = residents.fit(model=model)
+    explanations = anonymizer.explain(residents.refused)
     n_calls.clear()
-    assert anonymizer.explain(REFUSED) == explanations
+    assert anonymizer.explain(residents.refused) == explanations
     assert not n_calls
-
-
-def test_lookup_asks_once_about_a_combination() -> None:
-    """Only a training row's own label is another question."""
-    n_questions = Counter[Any]()
-
-    def model(rows: pd.DataFrame) -> Any:
-        if is_fitted:
-            n_questions.update(rows.itertuples(index=False, name=None))
-        return label(rows)
-
-    is_fitted = False
-    anonymizer = fitted(model=model)
-    is_fitted = True
-    assert anonymizer.transform(ACCEPTED).released
-    assert 1 <= max(n_questions.values()) <= 2
 
 
 class Careless:
@@ -169,8 +115,11 @@ class Careless:
 
     instance_based = True
 
+    def __init__(self, world: World) -> None:
+        self.neighbour = neighbour_of(world)
+
     def explain(self, rows: pd.DataFrame) -> pd.DataFrame:
-        answers = NearestUnlikeNeighbour(TRAIN, label).explain(rows)
+        answers = self.neighbour.explain(rows)
         random.random()
         np.random.seed(1)  # noqa: NPY002
         rows.loc[:, "age"] = 0
@@ -182,98 +131,72 @@ def random_states() -> str:
         return f"{random.getstate()} {np.random.get_state()}"  # noqa: NPY002
 
 
-METHODS = [("grasp", "lookup"), ("mondrian", "lookup"), ("auto", "lookup"), ("auto", "catalogue")]
-
-
-@pytest.mark.parametrize(("method", "guarantee"), METHODS)
-def test_same_seed_gives_same_answers(method: str, guarantee: str) -> None:
-    settings = KAnonymizer(policy=POLICIES[guarantee], method=method, random_state=9)
-    one, two = (private(Careless(), policy=None, method=settings) for _ in range(2))
-    explanations = one.explain(REFUSED)
-    assert one.explain(REFUSED) == two.explain(REFUSED) == two(REFUSED) == explanations
-    assert two.explain(REFUSED).to_json() == explanations.to_json()
-    assert not hasattr(settings, "policy_"), "the caller's settings are not fitted"
-
-
-@pytest.mark.parametrize("guarantee", POLICIES)
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_nothing_of_the_caller_changes(
-    guarantee: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    guarantee: str,
+    residents: World,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Tables and random states stay as they are, and the terminal stays empty."""
+    """Tables, settings and random states stay as they are, and the terminal stays empty."""
     caplog.set_level(logging.INFO)
     before = random_states()
-    queries = REFUSED.copy()
-    private(Careless(), policy=POLICIES[guarantee]).explain(queries)
+    queries = residents.refused.copy()
+    table = residents.table.copy()
+    policy = PrivacyPolicy(k=residents.k, guarantee=guarantee)
+    settings = KAnonymizer(policy=policy, random_state=9)
+    one, two = (
+        private(residents, Careless(residents), policy=None, method=settings) for _ in range(2)
+    )
+    assert one.explain(queries) == two.explain(queries) == two(queries)
     assert random_states() == before
-    pd.testing.assert_frame_equal(queries, REFUSED)
-    pd.testing.assert_frame_equal(POPULATION.frame, TRAIN)
+    pd.testing.assert_frame_equal(queries, residents.refused)
+    pd.testing.assert_frame_equal(table, residents.table)
+    assert not hasattr(settings, "policy_")
     assert capsys.readouterr() == ("", "")
     messages = [record.message for record in caplog.records if record.name.startswith("cfk")]
     # `fit` must say this of a table.
     assert [text for text in messages if "in groups without an entry" not in text] == []
 
 
-# --- models and outcomes --------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarantee", POLICIES)
-def test_regressor_with_callable_goal_is_recounted(guarantee: str) -> None:
-    def score(rows: pd.DataFrame) -> Any:
-        return (rows["age"] + rows["income"]).to_numpy()
-
-    def is_enough(scores: Any) -> Any:
-        return scores > 90
-
-    is_accepted = is_enough(score(TRAIN))
-    anonymizer = fitted(replace(POLICIES[guarantee], min_pureness=0), score, is_enough)
-    explanations = anonymizer.transform(TRAIN[is_accepted].head(4), TRAIN[~is_accepted].head(4))
-    assert len(explanations.generalized) == 4
-    for entry in explanations.generalized:
-        inside = TRAIN[[entry.region.contains(row) for row in TRAIN.to_dict("records")]]
-        advised = inside.assign(income=entry.released["income"])
-        assert len(inside) == entry.recount.k >= K
-        assert entry.recount.k_desired == is_enough(score(inside)).sum()
-        assert entry.recount.k_consistent == is_enough(score(advised)).sum()
+def test_fit_replaces_the_one_before(residents: World) -> None:
+    """Nothing of another model is left."""
+    anonymizer = residents.fit(guarantee="lookup")
+    before = anonymizer.transform(residents.accepted)
+    bands = lambda rows: np.digitize(rows["salary"], [40, 65])  # noqa: E731
+    anonymizer.fit(residents.population, bands, 2)
+    assert anonymizer.transform(residents.accepted) != before
+    anonymizer.fit(residents.population, residents.model, "yes")
+    assert anonymizer.transform(residents.accepted) == before
 
 
-def test_weight_narrows_a_column() -> None:
-    def width(weight: float) -> float:
-        columns = {"age": Attribute(weight=weight)}
-        schema = Schema.from_frame(TRAIN, quasi_identifiers=QUASI_IDENTIFIERS, columns=columns)
-        anonymizer = KAnonymizer(policy=replace(LOOKUP, objective="ncp"))
-        anonymizer.fit(Population.from_frame(TRAIN, schema), label, 1)
-        ages = [entry.region["age"] for entry in anonymizer.transform(ACCEPTED).generalized]
-        return float(np.mean([age.high - age.low for age in ages]))
-
-    assert width(20.0) < width(0.05)
-
-
-def test_fit_replaces_the_one_before() -> None:
-    anonymizer = fitted()
-    before = anonymizer.transform(ACCEPTED)
-    anonymizer.fit(POPULATION, lambda rows: np.digitize(rows["income"], [40, 65]), 2)
-    assert anonymizer.transform(ACCEPTED) != before
-    assert anonymizer.fit(POPULATION, label, 1).transform(ACCEPTED) == before
-
-
-@pytest.mark.parametrize("name", ["policy", "k", "plugins"])
-def test_anonymizer_has_its_own_settings(name: str) -> None:
-    settings = {"policy": None} | {name: {"policy": LOOKUP, "k": 5, "plugins": [object()]}[name]}
+@pytest.mark.parametrize(
+    "setting", [{"policy": PrivacyPolicy()}, {"k": 5}, {"plugins": [object()]}]
+)
+def test_anonymizer_has_its_own_settings(setting: dict[str, Any], residents: World) -> None:
+    """They cannot be given twice."""
+    (name,) = setting
+    settings = {"policy": None, "method": KAnonymizer(policy=PrivacyPolicy()), **setting}
     with pytest.raises(PolicyError, match=name):
-        private(None, method=KAnonymizer(policy=LOOKUP), **settings)
+        private(residents, None, **settings)
 
 
-# --- what is shown --------------------------------------------------------------------------------
-
-
-def test_no_persons_label_is_shown() -> None:
-    """The table has every feature, and the certificate names the outcome that was asked for."""
-    train = TRAIN.assign(label=np.where(label(TRAIN) == 1, "granted", "refused"))
-    schema = Schema.from_frame(train, quasi_identifiers=QUASI_IDENTIFIERS, target="label")
-    population = Population.from_frame(train, schema)
-    anonymizer = KAnonymizer(policy=LOOKUP).fit(population, label, 1)
-    explanations = anonymizer.transform(train.head(10))
+def test_no_persons_label_is_shown(residents: World) -> None:
+    """The certificate names the outcome that was asked for, and not the column of the table."""
+    outcomes = np.where(residents.model.predict(residents.table) == "yes", "granted", "refused")
+    train = residents.table.assign(outcome=outcomes)
+    world = World(
+        train,
+        residents.strangers,
+        residents.model,
+        "yes",
+        {**residents.roles, "target": "outcome"},
+        residents.k,
+    )
+    explanations = world.lookup.transform(train.head(10))
     frame = explanations.to_frame(text=True)
-    assert {*FEATURES} <= {*frame}
-    assert frame.loc[frame["status"] == "withheld", FEATURES].isna().all(axis=None)
+    assert {*residents.strangers} <= {*frame}
     assert "granted" not in explanations.to_json() + frame.to_csv()

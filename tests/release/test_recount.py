@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import binomtest
 
 from cfk_plugin import (
-    Attribute,
     Interval,
     KAnonymizer,
     Population,
@@ -39,7 +38,7 @@ from cfk_plugin.release.recount import (
     Verdict,
     refusal,
 )
-from random_tables import LEVELS, TREE, column
+from worlds import World
 
 TABLE = pd.DataFrame(
     {
@@ -140,18 +139,21 @@ BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 def test_broken_rule_gives_its_reason(
     of_region: dict[str, Any], of_outcome: dict[str, Any], reason: str
 ) -> None:
+    """Figures that just meet the policy break one rule each."""
     policy = PrivacyPolicy(**STRICT)
     assert refusal(region_figures(), outcome_figures(), policy) is None  # all just met
     assert refusal(region_figures(**of_region), outcome_figures(**of_outcome), policy) == reason
 
 
-def test_region_without_outcome_is_never_pure_enough() -> None:
+def test_region_without_outcome_is_impure() -> None:
+    """Even if the policy has no floor."""
     nothing = outcome_figures(pureness=0.0, pureness_low=0.0)
     policy = PrivacyPolicy(k=3, min_pureness=0)
     assert refusal(region_figures(), nothing, policy) == "pureness_below_floor"
 
 
 def test_rules_of_people_come_first() -> None:
+    """The reason of a region that breaks two kinds of rules."""
     poor = outcome_figures(pureness_low=0.0, n_consistent_members=0)
     policy = PrivacyPolicy(**STRICT)
     assert refusal(region_figures(ncp=1.0), poor, policy) == "ncp_above_ceiling"
@@ -162,6 +164,7 @@ def test_rules_of_people_come_first() -> None:
 
 
 def test_figures_of_a_certificate_are_counted() -> None:
+    """By hand, from eight rows of seven people."""
     verdict = verdict_on(recounter(YOUNG, margin=0.0))
     assert isinstance(verdict, Certified)
     assert verdict.region == YOUNG
@@ -194,7 +197,8 @@ def test_people_are_counted_not_rows() -> None:
     assert reason_of(verdict_on(two_rows, pay=9)) == "verification_failed"
 
 
-def test_large_region_is_sampled_and_its_low_end_counts() -> None:
+def test_low_end_of_sampled_pureness_counts() -> None:
+    """Combinations of a large region are sampled."""
     n = 150
     train = pd.DataFrame({"age": range(n), "size": range(n), "pay": [1] * n})
     schema = Schema.from_frame(train, quasi_identifiers=["age", "size"])
@@ -231,11 +235,12 @@ def test_large_region_is_sampled_and_its_low_end_counts() -> None:
 
 
 def test_region_without_its_members_is_withheld() -> None:
+    """None, or one of the two, is inside."""
     assert reason_of(verdict_on(recounter(NARROW))) == "verification_failed"
     assert reason_of(verdict_on(recounter(NARROW, members=[4]))) == "verification_failed"
 
 
-def test_values_with_which_members_are_refused_are_withheld() -> None:
+def test_values_that_refuse_members_are_withheld() -> None:
     """With a pay of 0, only row 4 would have the outcome; row 3 does not have its own."""
     assert reason_of(verdict_on(recounter(YOUNG, min_pureness=0.0), pay=0)) == "verification_failed"
     no_outcome = recounter(YOUNG, members=[1, 3])
@@ -252,9 +257,10 @@ def test_values_with_which_members_are_refused_are_withheld() -> None:
         ({"age": 22}, {"max_changes": 1}, "no_actionable_answer"),
     ],
 )
-def test_point_that_is_untrue_or_not_permitted_is_withheld(
+def test_unfit_point_is_withheld(
     point: dict[str, Any], rules: dict[str, Any], reason: str | None
 ) -> None:
+    """It is not true, or not permitted."""
     settings = {"features_to_vary": "all", "permitted_range": None, "max_changes": None, **rules}
     limits = CallRules.read(CODES, **settings).limits(CODES, rows_of(age=20, pay=0))
     points = rows_of(**point)
@@ -284,6 +290,7 @@ def lookup_verdict(region: Region, counterfactual: Floats, **settings: Any) -> V
 
 
 def test_everyone_inside_counts_under_a_lookup() -> None:
+    """There are no members; the proofs of a protector are stated."""
     verdict = lookup_verdict(YOUNG, rows_of(), k=4)
     assert isinstance(verdict, Certified)
     certificate = verdict.certificate
@@ -295,7 +302,7 @@ def test_everyone_inside_counts_under_a_lookup() -> None:
     assert (refusal.reason, refusal.refused_k) == ("verification_failed", 4)
 
 
-def test_number_of_the_counterfactual_is_no_combination() -> None:
+def test_counterfactuals_number_is_no_combination() -> None:
     """Combinations have values of the training table, so that others can count them again."""
     verdict = lookup_verdict(YOUNG, rows_of(age=20.5))
     assert isinstance(verdict, Certified)
@@ -304,70 +311,24 @@ def test_number_of_the_counterfactual_is_no_combination() -> None:
 
 @pytest.mark.parametrize("values", [{"age": 24}, {"age": 19.5}, {"city": None}])
 def test_region_without_its_counterfactual_is_withheld(values: dict[str, Any]) -> None:
+    """A protector has to generalise it."""
     assert reason_of(lookup_verdict(YOUNG, rows_of(**values))) == "verification_failed"
 
 
 # --- a catalogue that was loaded ------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def mixed() -> pd.DataFrame:
-    """Return people with columns of all kinds."""
-    random = np.random.default_rng(4)
-    kinds = ["whole", "ordinal", "hierarchical", "date"]
-    table = pd.DataFrame({kind: column(kind, 80, random) for kind in kinds})
-    table.loc[3:9, "ordinal"] = None
-    table["debt"] = random.normal(10, 4, 80).round(1)
-    table["job"] = random.choice(["x", "y"], 80)
-    return table
-
-
-def creditworthy(rows: pd.DataFrame) -> np.ndarray:
-    score = rows["debt"] + rows["whole"] / 4 - 3 * (rows["job"] == "x")
-    return np.where(score < 11, "yes", "no")
-
-
-@pytest.mark.parametrize("desired", ["yes", "opposite"])
-def test_loaded_catalogue_explains_to_the_last_digit_alike(
-    desired: str, mixed: pd.DataFrame, tmp_path: Path
-) -> None:
-    schema = Schema.from_frame(
-        mixed,
-        quasi_identifiers=["whole", "ordinal", "hierarchical", "date"],
-        ordinal={"ordinal": LEVELS},
-        columns={"hierarchical": Attribute(hierarchy=TREE)},
-        monotone={"whole": "increase"},
-    )
-    population = Population.from_frame(mixed, schema)
-    fitted = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, creditworthy, desired)
-    fitted.catalogue_.save(tmp_path / "catalogue")
-    loaded = KAnonymizer.load(tmp_path / "catalogue", creditworthy)
-    assert loaded.published().to_json() == fitted.published().to_json()
-    queries = mixed[creditworthy(mixed) == "no"].head(10)
-    for call in ({}, {"answers": 2, "max_changes": 2}, {"features_to_vary": ["whole", "debt"]}):
-        answers = loaded.explain(queries, **call)
-        assert answers.to_json() == fitted.explain(queries, **call).to_json()
-    assert answers.released
-
-
-def test_loaded_catalogue_withholds_what_it_cannot_prove(
-    mixed: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_loaded_catalogue_withholds_unproven_values(residents: World, tmp_path: Path) -> None:
     """The model must give the outcome at every combination that the file lists."""
-    train = mixed[["whole", "debt", "job"]]
-    population = Population.from_frame(train, Schema.from_frame(train, quasi_identifiers=["whole"]))
-    fitted = KAnonymizer(policy=PrivacyPolicy(k=4)).fit(population, creditworthy, "yes")
-    fitted.catalogue_.save(tmp_path / "catalogue")
-    (part,) = KAnonymizer.load(tmp_path / "catalogue", creditworthy).catalogue_.parts
+    residents.anonymizer.catalogue_.save(tmp_path / "catalogue")
+    (part,) = KAnonymizer.load(tmp_path / "catalogue", residents.model).catalogue_.parts
     assert isinstance(part.recounter.people, PeopleElsewhere)
     codes = part.recounter.model.codes
-    high = codes.encode(pd.DataFrame({"whole": [20], "debt": [30.0], "job": ["x"]}))
-    low = codes.encode(pd.DataFrame({"whole": [20], "debt": [-30.0], "job": ["x"]}))
-    for values, reason in ((high, "pureness_below_floor"), (low, None)):
+    rows = codes.encode(residents.accepted.head(2).assign(salary=[119, 20]))
+    for values, reason in ((rows[:1], None), (rows[1:], "pureness_below_floor")):
         claims = Claims(np.array([0]), values[:, codes.private])
         (verdict,) = part.recounter.judge(claims)
         assert reason_of(verdict) == reason
-    combinations = part.recounter.people.combinations(0)
-    is_refused = np.zeros(len(combinations), dtype=bool)
-    counts = part.recounter.people.counts(0, low[0, codes.private], is_refused)
+    is_refused = np.zeros(len(part.recounter.people.combinations(0)), dtype=bool)
+    counts = part.recounter.people.counts(0, rows[0, codes.private], is_refused)
     assert counts.n_consistent_members == 0

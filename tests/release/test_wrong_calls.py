@@ -100,6 +100,7 @@ def assert_no_value(error: BaseException) -> None:
 
 @pytest.mark.parametrize("name", WRONG_CALLS)
 def test_wrong_call_names_a_remedy(name: str) -> None:
+    """And no value of a row."""
     call, error, word = WRONG_CALLS[name]
     with pytest.raises(error, match=word) as caught:
         call()
@@ -123,7 +124,8 @@ def test_label_of_many_is_not_named(n_labels: int, is_named: bool) -> None:
     assert ("'label 007'" in str(caught.value)) == is_named
 
 
-def test_fit_that_fails_leaves_nothing_that_answers() -> None:
+def test_failed_fit_answers_nothing() -> None:
+    """Not even from the fit before."""
     anonymizer = fit()
     anonymizer.policy = PrivacyPolicy(k=1_000)
     with pytest.raises(PolicyError):

@@ -4,9 +4,7 @@ gone is named.
 
 from __future__ import annotations
 
-import gzip
 import json
-import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -20,8 +18,7 @@ import pytest
 import reported
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, PrivacyReport, Schema
 from cfk_plugin.errors import InputError, TrackingError
-from cfk_plugin.records.summary import Summary
-from parts import figures_with, packed
+from parts import packed, summary_with
 from prototyped import certificate, prototypes
 from reported import check
 from tracked import explanations
@@ -83,20 +80,14 @@ def public(k: list[int], first: int = 0, moments: list[str] | None = None) -> pd
     return table[[name for name in table if name in reported.PUBLIC_COLUMNS]]
 
 
-def add(run_id: str, k: list[int], first: int = 0, *days: str, counted: bool = True) -> str:
-    """Add explanations to a run, as a logger does: a file and, unless it breaks off, the summary
-    that counts it.
-    """
+def add(run_id: str, k: list[int], first: int = 0, *days: str) -> str:
+    """Add explanations to a run, as a logger does: a file, and the summary that counts it."""
     table = public(k, first, list(days) or None)
-    name = f"part-{len(list((folder_of(run_id) / 'explanations').iterdir())):013d}.jsonl.gz"
+    name = f"part-{len(list((folder_of(run_id) / 'explanations').iterdir())):06d}.json"
     put(run_id, f"explanations/{name}", table)
-    if counted:
-        figures = figures_with(asked=first + len(k))
-        put(run_id, "summary.json", json.loads(Summary(figures=figures, earlier={}).to_json()))
-        last = int(table["timestamp"].iloc[-1].timestamp() * 1000)
-        mlflow.MlflowClient().log_metric(
-            run_id, "cfk.asked", first + len(k), timestamp=last, step=first + len(k)
-        )
+    counts = {"asked": first + len(k), "released": first + len(k)}
+    put(run_id, "summary.json", summary_with(**counts))
+    mlflow.MlflowClient().log_metric(run_id, "cfk.asked", first + len(k))
     return name
 
 
@@ -145,31 +136,6 @@ def test_a_report_is_of_what_was_released(store: str) -> None:
         assert report.data.metric(name).value == pytest.approx(summary[name]), name
     assert (check(report, "records").status, report.data.runs[0]["experiment"]) == ("pass", "tests")
     assert repr(report).startswith("<PrivacyReport: ")
-
-
-def test_a_recount_is_joined_row_by_row_and_may_be_missing(experiment: str) -> None:
-    run_id = start(experiment)
-    name = add(run_id, [15, 14])
-    put(
-        run_id,
-        f"recount/{name}",
-        pd.DataFrame({"step": [0, 1], "k_desired": [13.0, 12.0], "status": "?"}),
-    )
-    report = PrivacyReport.of_runs(run_id)
-    assert (report.data.metric("k_desired_min").value, seen(report)) == (12, [15, 14])
-    add(run_id, [16], 2)
-    report = PrivacyReport.of_runs(run_id)
-    assert (check(report, "k_desired_min").status, seen(report)) == ("not_measured", [15, 14, 16])
-    for recount, said in (
-        (pd.DataFrame({"k_desired": [4.0]}), "it has 2 rows, and its recount 1"),
-        (
-            pd.DataFrame({"step": [1, 2], "k_desired": 4}),
-            "its recount is of explanations with other numbers",
-        ),
-    ):
-        put(run_id, f"recount/{name}", recount)
-        with pytest.raises(TrackingError, match=f"{run_id}, cfk/explanations/{name}: {said}"):
-            PrivacyReport.of_runs(run_id)
 
 
 def test_prototypes_come_with_the_certificate_that_they_share(store: str) -> None:
@@ -315,30 +281,14 @@ def test_reports_deleted_runs_and_other_runs_are_left_out(
 # --- what counts ---
 
 
-def test_what_no_summary_counts_is_said_and_left_out(experiment: str) -> None:
+def test_explanations_in_a_journal_are_missed(experiment: str) -> None:
+    """The summary of a run counts explanations that MLflow does not have yet."""
     run_id = start(experiment)
-    add(run_id, [16])
-    add(run_id, [17, 17], 1, counted=False)
-    add(run_id, [18], 1, "2026-10-03", counted=False)
-    add(run_id, [19], 1, "2026-10-04")
-    add(run_id, [20], 2, "2026-10-05")
+    add(run_id, [16, 17], 3)
     report = PrivacyReport.of_runs(run_id)
-    assert seen(report) == [16, 19, 20]
     found = check(report, "records")
+    assert seen(report) == [16, 17]
     assert (found.status, found.measured.value, found.evidence) == ("review", 3, (run_id,))
-    assert check(PrivacyReport.of_runs(run_id, since="2026-10-04"), "records").measured.value == 0
-    waiting = start(experiment)
-    add(waiting, [15, 15], counted=False)
-    with pytest.raises(
-        InputError, match="its 2 explanations are in files that no summary counts yet"
-    ):
-        PrivacyReport.of_runs(waiting)
-    with pytest.raises(
-        InputError, match=r"its 2 explanations from 2026-10-01 .* are in files that"
-    ):
-        PrivacyReport.of_runs(waiting, **OCTOBER)
-    with pytest.raises(InputError, match=r"have none from 2026-11-01 .* but from 2026-10-02 00:00"):
-        PrivacyReport.of_runs(waiting, since="2026-11-01")
 
 
 # --- what is not there ---
@@ -391,14 +341,12 @@ def test_a_file_that_is_gone_is_missed(experiment: str) -> None:
     run_id = start(experiment)
     names = add(run_id, [15, 16, 17]), add(run_id, [18, 19, 20], 3)
     (folder_of(run_id) / "explanations" / names[1]).unlink()
-    with pytest.raises(
-        TrackingError,
-        match=f"{run_id}, .*counts 6 explanations, and there is no file with number 3",
-    ):
-        PrivacyReport.of_runs(run_id)
+    assert check(PrivacyReport.of_runs(run_id), "records").measured.value == 3
     (folder_of(run_id) / "explanations" / names[0]).unlink()
+    with pytest.raises(TrackingError, match="counts 6 explanations and lacks all explanations"):
+        PrivacyReport.of_runs(run_id)
     (folder_of(run_id) / "explanations").rmdir()
-    with pytest.raises(TrackingError, match=f"{run_id}, .* no file with number 0"):
+    with pytest.raises(TrackingError, match="counts 6 explanations and lacks explanations"):
         PrivacyReport.of_experiment(experiment)
 
 
@@ -417,26 +365,19 @@ def test_a_column_that_is_not_there_is_null(lost: str, experiment: str) -> None:
 def test_a_summary_of_other_explanations_is_not_believed(experiment: str) -> None:
     run_id = start(experiment)
     add(run_id, [15, 16])
-    states = [
-        figures_with(asked=asked, untracked=0, withheld=0, released=asked) for asked in (2, 7)
-    ]
-    for figures, earlier, status in (
-        (states[0], states[1], "pass"),
-        (states[1], states[0], "pass"),
-        (states[1], states[1], "review"),
-    ):
-        put(run_id, "summary.json", json.loads(Summary(figures=figures, earlier=earlier).to_json()))
+    right = {"asked": 2, "released": 2, "withheld": 0}
+    for counts, status in ((right, "pass"), (right | {"released": 1}, "review")):
+        put(run_id, "summary.json", summary_with(**counts))
         assert check(PrivacyReport.of_runs(run_id), "records").status == status
     for figures, said in (
-        (figures_with(asked=CANARY), "figures.asked is not of type integer"),
-        (figures_with(ncp_mean=math.nan), "figures.ncp_mean is not of type number or null"),
-        ({**states[0], CANARY: 1}, "figures has a key that the format does not know"),
+        ({"asked": CANARY}, "figures.asked is not of type integer"),
+        ({CANARY: 1}, "figures has a key that the format does not know"),
     ):
-        damaged = {"schema_version": 1, "figures": figures, "earlier": {}}
-        put(run_id, "summary.json", damaged)
+        put(run_id, "summary.json", summary_with(**figures))
         refused(run_id, "summary.json", f"it is damaged: {said}")
     (folder_of(run_id) / "summary.json").unlink()
-    refused(run_id, "summary.json", "the run counts 2 explanations, and this file is not there")
+    with pytest.raises(TrackingError, match=r"counts 2 explanations and lacks summary\.json"):
+        PrivacyReport.of_runs(run_id)
 
 
 # --- what is damaged is named, never quoted, and leaves no copy ---
@@ -450,30 +391,21 @@ def refused(run_id: str, path: str, said: str) -> None:
 
 
 DAMAGED: dict[str, Callable[[pd.DataFrame], Any]] = {
-    "no gzipped JSON lines": lambda _: CANARY.encode() * 50,
-    "damaged: no gzipped JSON": lambda frame: packed(frame)[:-40],
-    "it is damaged: no gzipped": lambda frame: packed(frame)[:-6] + b"\0\0\0\0\0\0",
-    "it is damaged": lambda _: b"",
-    "damaged: no gzipped JSON lines": lambda _: gzip.compress(f'{{"step": "{CANARY}'.encode()),
-    "a line is no JSON object": lambda _: gzip.compress(f'["{CANARY}"]\n'.encode()),
-    "a line is no JSON": lambda _: gzip.compress(b'{"step": 0}, {"step": 1}\n'),
-    "its rows do not have the same columns": lambda _: gzip.compress(b'{"step": 0}\n{"k": 1}\n'),
-    "column ncp does not hold numbers": lambda _: gzip.compress(b'{"ncp": 1e999}\n'),
-    "column gap does not hold numbers": lambda _: gzip.compress(f'{{"gap": {10**400}}}\n'.encode()),
-    "column step does not hold whole": lambda _: gzip.compress(f'{{"step": {2**70}}}\n'.encode()),
-    ": no gzipped JSON lines": lambda _: gzip.compress(b'{"ncp": NaN}\n'),
-    "none of the columns": lambda _: gzip.compress(b'{"query": 1}\n{"query": 2}\n'),
+    "no JSON": lambda frame: packed(frame)[:-40],
+    "damaged: no JSON": lambda frame: packed(frame).replace(b"0.95", b"NaN"),
+    "expected a JSON object": lambda _: f'["{CANARY}"]'.encode(),
+    "expected the columns and the data": lambda _: {"columns": CANARY, "data": []},
+    "a row does not have the columns": lambda _: {"columns": ["step"], "data": [[0], [1, CANARY]]},
     "it lacks step, status": lambda frame: frame.drop(columns=["step", "status"]),
-    "column k holds text, expected numbers": lambda frame: frame.assign(k=CANARY),
-    "column status holds numbers, expected text": lambda frame: frame.assign(status=1),
-    "column ncp holds something else, expected numbers": lambda frame: frame.assign(ncp=[[1]] * 3),
-    "column step does not hold whole numbers": lambda frame: frame.assign(step=[0.0, 0.5, 2.0]),
-    "column exact holds numbers, expected flags": lambda frame: frame.assign(exact=1),
-    "column timestamp holds text, expected times": lambda frame: frame.assign(timestamp=CANARY),
-    "a row has no timestamp": lambda frame: frame.assign(
+    "column k does not contain numbers": lambda frame: frame.assign(k=CANARY),
+    "column ncp does not contain numbers": lambda frame: frame.assign(ncp=[[1]] * 3),
+    "column status does not contain text": lambda frame: frame.assign(status=1),
+    "column exact does not contain flags": lambda frame: frame.assign(exact=1),
+    "column step does not contain whole": lambda frame: frame.assign(step=[0.0, 0.5, 2.0]),
+    "column timestamp does not contain times": lambda frame: frame.assign(
         timestamp=[pd.NaT, *frame["timestamp"][1:]]
     ),
-    "step does not count its rows": lambda frame: pd.concat([frame, frame]),
+    "column gap has a number that is too large": lambda frame: frame.assign(gap=[10**400] * 3),
     "column certificate is damaged": lambda frame: frame.assign(certificate=CANARY),
 }
 
@@ -512,8 +444,8 @@ def test_a_document_that_cannot_be_read_is_named(experiment: str) -> None:
 def test_a_newer_run_and_columns_that_hold_something_else_are_refused(experiment: str) -> None:
     run_id = start(experiment)
     name = add(run_id, [15])
-    put(run_id, f"recount/{name}", pd.DataFrame({"finding": [1.5]}))
-    refused(run_id, "explanations", "column finding holds numbers, expected text")
+    put(run_id, f"explanations/{name}", public([15]).assign(finding=[1.5]))
+    refused(run_id, "explanations", "column finding does not contain text")
     mlflow.MlflowClient().set_tag(run_id, "cfk.schema_version", "2")
     with pytest.raises(
         TrackingError, match=rf"run {run_id}: tag cfk\.schema_version is 2, expected 1"
@@ -563,7 +495,7 @@ def test_a_server_is_read_as_a_local_store_and_what_it_lost_is_named(
             PrivacyReport.of_experiment("credit", tracking_uri=server.url)
         (path,) = (
             path
-            for path in (server.folder / "served").rglob("explanations/*.jsonl.gz")
+            for path in (server.folder / "served").rglob("explanations/*.json")
             if ids[0] in str(path)
         )
         path.write_bytes(CANARY.encode())
@@ -573,7 +505,7 @@ def test_a_server_is_read_as_a_local_store_and_what_it_lost_is_named(
             PrivacyReport.of_runs(ids[0], tracking_uri=server.url)
         assert CANARY not in str(caught.value)
         path.unlink()
-        with pytest.raises(TrackingError, match=f"run {ids[0]}, .* no file with number 0"):
+        with pytest.raises(TrackingError, match=f"run {ids[0]}, .* lacks all explanations"):
             PrivacyReport.of_runs(ids[0], tracking_uri=server.url)
         server.hang()
         with pytest.raises(TrackingError, match="the MLflow tracking server does not answer"):

@@ -27,7 +27,7 @@ from cfk_plugin.audit import Setting, run_linkage_audit
 from cfk_plugin.audit.result import AttackReport
 from cfk_plugin.data.region import Interval, Region
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest, Protector
-from parts import summary_of
+from parts import content_of
 from reported import check
 
 pytestmark = pytest.mark.usefixtures("store")
@@ -179,7 +179,7 @@ def test_an_epsilon_is_judged_by_its_audit_and_its_budget(
     run_id = prototypes().log(experiment="tests")
     client = mlflow.MlflowClient()
     assert check(PrivacyReport.of_runs(run_id), "dp_budget").status in ("review", "not_measured")
-    said = summary_of(run_id)
+    said = content_of(run_id)["summary.json"]
     said["figures"]["epsilon_spent"] = 1.0
     client.log_dict(run_id, said, "cfk/summary.json")
     figures = {"epsilon_low": low, "ceiling": ceiling, "claimed": epsilon}

@@ -21,7 +21,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 
-from cfk_plugin import Population, PrivacyPolicy, Schema, log_protected_model
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
 
 K = 5
 
@@ -85,19 +85,32 @@ def served() -> pd.DataFrame:
     return patients().assign(illness=["a cold", "a burn"] * 30)
 
 
-def logged(k: int = K, **options: Any) -> Any:
+def fitted(
+    k: int = K, *, policy: PrivacyPolicy | None = None, population: Population | None = None
+) -> KAnonymizer:
+    """Fit a catalogue; by default, of patients whose illnesses are shared."""
+    if population is None:
+        train = served()
+        schema = Schema.from_frame(train, quasi_identifiers=["age", "town"])
+        population = Population.from_frame(train, schema)
+    policy = PrivacyPolicy(k=k) if policy is None else policy
+    return KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)
+
+
+def logged(
+    k: int = K,
+    *,
+    policy: PrivacyPolicy | None = None,
+    population: Population | None = None,
+    **options: Any,
+) -> Any:
     """Log a catalogue and the model as a protected model."""
-    train = served()
-    schema = Schema.from_frame(train, quasi_identifiers=["age", "town"])
     settings: dict[str, Any] = {
-        "model": accepts,
-        "population": Population.from_frame(train, schema),
-        "desired": 1,
-        "requirements": [],  # otherwise MLflow loads the model once more to find them
+        "pip_requirements": [],  # otherwise MLflow loads the model once more to find them
         "code_paths": [__file__],  # so that the server finds the model, too
-        "policy": PrivacyPolicy(k=k),
     }
-    return log_protected_model(**settings | options)
+    private = fitted(k, policy=policy, population=population)
+    return log_protected_model(private, **settings | options)
 
 
 @dataclass(frozen=True)
@@ -133,7 +146,7 @@ def store(folder: Path) -> str:
     return uri
 
 
-def by_mlflow(folder: Path, **options: Any) -> list[str]:
+def by_mlflow(**options: Any) -> list[str]:
     """Log a protected model; return the command that serves it."""
     with mlflow.start_run():
         info = logged(**{"most": 50} | options)
@@ -182,8 +195,8 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], console: Path) -> None:
-    for _ in range(600):
+def wait_for(url: str, process: subprocess.Popen[bytes], console: Path, tries: int = 600) -> None:
+    for _ in range(tries):
         if process.poll() is not None:
             break
         try:

@@ -12,7 +12,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, load_protected
+from cfk_plugin.serving import save_protected_model
 from cfk_plugin.serving.loaded import LoadedClassifier, load_from_mlflow
 
 TABLE = pd.DataFrame(
@@ -51,25 +52,14 @@ def test_a_model_without_probabilities_is_a_function(tmp_path: Path) -> None:
     assert (loaded.predict(TABLE) == model.predict(TABLE)).all()
 
 
-@pytest.mark.usefixtures("mlflow_store")
-def test_answers_of_a_served_catalogue_have_the_margin(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threshold", [None, 0.7])
+def test_served_answers_have_the_margin(threshold: float | None, tmp_path: Path) -> None:
+    """A model that is given by its URI has its probabilities in the server, and the threshold."""
     model = LogisticRegression().fit(TABLE, GRANTED)
     uri = saved(model, tmp_path / "model")
-    policy = PrivacyPolicy(k=5)
-    with mlflow.start_run(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logged = log_protected_model(
-            model=uri, desired=True, population=POPULATION, policy=policy, requirements=[]
-        )
-        served = mlflow.pyfunc.load_model(logged.model_uri)
-    queries = TABLE[~model.predict(TABLE)].head(20).reset_index(drop=True)
-    here = KAnonymizer(policy=policy).fit(POPULATION, model, True)
+    here = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(POPULATION, model, True, threshold=threshold)
     assert here.catalogue_ is not None
     assert here.catalogue_.parts[0].catalogue.model.margin > 0
-    expected = [entry.to_dict()["released"]["pay"] for entry in here.explain(queries)]
-    answers = pd.DataFrame(served.predict(queries))
-    found = [
-        next(each["low"] for each in features if each["name"] == "pay")
-        for features in answers["features"]
-    ]
-    assert found == expected
+    save_protected_model(here, tmp_path / "protected", model=uri, pip_requirements=[])
+    queries = TABLE[~model.predict(TABLE)].head(20).reset_index(drop=True)
+    assert load_protected(tmp_path / "protected").explain(queries) == here.explain(queries)

@@ -6,19 +6,14 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.compose import make_column_transformer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
-from sklearn.tree import DecisionTreeClassifier
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
+from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
 from cfk_plugin.errors import BundleError, ModelError, PolicyError
-from cfk_plugin.serving.handler import RequestHandler
-from model_server import store
+from cfk_plugin.serving.model import explainer_of
+from cfk_plugin.serving.requests import answer_request
 
 K = 4
 KEY = b"a secret"
@@ -121,12 +116,14 @@ def test_loaded_catalogue_is_published_alike(pair: Pair) -> None:
     assert loaded.published().to_json() == anonymizer.published().to_json()
 
 
-def test_handler_answers_from_a_file(pair: Pair) -> None:
+def test_request_is_answered_from_a_file(pair: Pair) -> None:
+    """A request has dates as texts; sentences are those of dates."""
     anonymizer, loaded, _ = pair
     rows = queries().head(20)
     texts = rows.astype({"since": str})
-    records = RequestHandler(loaded, 50).answer(texts.where(texts.notna(), None))
-    assert [record["sentence"] for record in records] == anonymizer.explain(rows).text(rows)
+    content = answer_request(explainer_of(loaded), texts.where(texts.notna(), None), {}, 50)
+    sentences = [entry["sentence"] for entry in content["explanations"]]
+    assert sentences == anonymizer.explain(rows).text(rows)
 
 
 def test_hidden_categories_are_recognised_beside_lists(pair: Pair) -> None:
@@ -166,30 +163,3 @@ def test_another_model_is_refused(train: pd.DataFrame, tmp_path: Path) -> None:
         KAnonymizer.load(tmp_path / "catalogue.cfk", stricter, key=KEY)
     with pytest.raises(BundleError, match="with a key"):
         KAnonymizer.load(tmp_path / "catalogue.cfk", two)
-
-
-def test_logged_model_answers_without_rows(train: pd.DataFrame, tmp_path: Path) -> None:
-    store(tmp_path)
-    table = train.drop(columns=["since", "name", "person"])  # JSON has no dates
-    schema = Schema.from_frame(table, quasi_identifiers=QUASI[:3], ordinal={"grade": LEVELS})
-    population = Population.from_frame(table, schema)
-    texts = make_column_transformer(
-        (OneHotEncoder(handle_unknown="ignore"), ["job"]), remainder="passthrough"
-    )
-    tree = make_pipeline(texts, DecisionTreeClassifier(max_depth=4, random_state=0))
-    tree.fit(train[["age", "pay", "job"]], two(train))
-    policy = PrivacyPolicy(k=K)
-    anonymizer = KAnonymizer(policy=policy).fit(population, model=tree, desired="yes")
-    with mlflow.start_run():
-        logged = log_protected_model(
-            model=tree, desired="yes", population=population, policy=policy, requirements=[]
-        )
-    rows = queries().drop(columns=["since"])
-    records = mlflow.pyfunc.load_model(logged.model_uri).predict(rows)
-    assert [record["sentence"] for record in records] == anonymizer.explain(rows).text(rows)
-    offered = set(anonymizer.published().to_frame()["pay_value"])
-    pays = [str(pay).encode() for pay in train["pay"].tolist() if pay not in offered]
-    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".db"]
-    for path in files:
-        content = path.read_bytes()
-        assert not [pay for pay in pays if pay in content], path.name

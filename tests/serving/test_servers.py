@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +11,10 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.serving import handler
+from cfk_plugin.serving import requests
 from model_server import K, Server, accepts, by_mlflow, patients, serving, store
 
-pytestmark = [pytest.mark.slow, pytest.mark.full_search]  # searched as long as in the server
+pytestmark = pytest.mark.slow
 
 TRAIN = patients()[["age", "town", "pay"]]
 POLICY = PrivacyPolicy(k=K)
@@ -33,68 +34,111 @@ def population() -> Iterator[Population]:
 def server(population: Population, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("mlflow")
     uri = store(folder)
-    command = by_mlflow(folder, policy=POLICY, population=population)
+    command = by_mlflow(policy=POLICY, population=population)
     with serving(folder, uri, command) as running:
         yield running
 
 
-def test_served_records_are_the_explanations_of_the_library(
-    server: Server, population: Population
-) -> None:
+def test_served_answers_are_those_of_the_library(server: Server, population: Population) -> None:
+    """The answer is what `to_json` writes, with sentences, and people are behind each region."""
     rows = [{**GOOD, "age": age} for age in (25, 40, 58)]
-    status, text = server.post({"dataframe_records": rows})
-    records = json.loads(text)["predictions"]
+    status, text = server.post(request(*rows))
+    answer = json.loads(text)["predictions"]
     anonymizer = KAnonymizer(policy=POLICY).fit(population, model=accepts, desired=1)
     explanations = anonymizer.explain(pd.DataFrame(rows))
     assert status == 200
-    assert [record["sentence"] for record in records] == explanations.text(pd.DataFrame(rows))
-    released = [record for record in records if record["status"] == "released"]
+    assert answer == json.loads(explanations.to_json_with_sentences(pd.DataFrame(rows)))
+    released = [entry for entry in answer["explanations"] if entry["status"] == "released"]
     assert released
-    for record in released:
-        age, town, _ = record["features"]
+    for entry in released:
+        age = entry["region"]["age"]
         has_age = TRAIN["age"].between(age["low"], age["high"])
-        has_town = TRAIN["town"].isin(town["values"])
-        assert K == record["k"] <= (has_age & has_town).sum()
+        has_town = TRAIN["town"].isin(entry["region"]["town"]["values"])
+        assert K == entry["certificate"]["k"] <= (has_age & has_town).sum()
 
 
-def without(name: str) -> dict[str, Any]:
-    return {key: value for key, value in GOOD.items() if key != name}
+def test_request_chooses_the_language(server: Server) -> None:
+    """Without the parameter it is the schema's."""
+    for params, start in ((None, "The model would"), ({"language": "de"}, "Das Modell würde")):
+        _, text = server.post({"dataframe_records": [GOOD], "params": params or {}})
+        (entry,) = json.loads(text)["predictions"]["explanations"]
+        assert entry["sentence"].startswith(start)
 
 
-def request(row: dict[str, Any], n: int = 1, **params: Any) -> dict[str, Any]:
-    return {"dataframe_records": [row] * n, "params": params}
+def test_health_probe_is_answered(server: Server) -> None:
+    """MLflow's server has a place for probes, which needs no body."""
+    with urllib.request.urlopen(f"{server.url}/health", timeout=10) as reply:
+        assert reply.status == 200
+
+
+def request(*rows: dict[str, Any], **params: Any) -> dict[str, Any]:
+    return {"dataframe_records": list(rows), "params": params}
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+WITHHELD: dict[str, dict[str, Any]] = {
+    "a missing value": {"age": 40, "town": "Ghent"},
+    "an empty row": {},
+    "text in a number": {**GOOD, "age": "SENTINEL"},
+    "an unknown category": {**GOOD, "town": "SENTINEL"},
+    "a list": {**GOOD, "town": ["SENTINEL"]},
+    "nested lists": {**GOOD, "town": json.loads(nested(100))},
+    "nested objects": {**GOOD, "town": {"a": {"b": {"c": "SENTINEL"}}}},
+    "a number with 400 digits": {**GOOD, "age": 10**400},
+    "a megabyte of text": {**GOOD, "town": "SENTINEL" * 125_000},
+}
+
+
+@pytest.mark.parametrize("row", WITHHELD.values(), ids=WITHHELD)
+def test_bad_row_is_withheld_alone(server: Server, row: dict[str, Any]) -> None:
+    """Its neighbours are answered, and its values are not repeated."""
+    status, text = server.post(request(GOOD, row, GOOD))
+    first, bad, last = json.loads(text)["predictions"]["explanations"]
+    assert (status, bad["status"]) == (200, "withheld")
+    assert first["status"] == last["status"] == "released"
+    assert "SENTINEL" not in text
 
 
 OURS: dict[str, tuple[Any, str]] = {
-    "a missing column": (request(without("pay")), f"{handler.COLUMNS}; missing: 'pay'"),
-    "no rows": ({"dataframe_records": []}, handler.NO_TABLE),
-    "too many rows": (request(GOOD, 51), handler.TOO_MANY),
-    "a fraction": (request({**GOOD, "age": 40.5}), f"{handler.VALUES}: a fraction in column 'age'"),
-    "text in a number": (
-        request({**GOOD, "age": "SENTINEL"}),
-        f"{handler.VALUES}: a value of another type in column 'age'",
+    "no rows": ({"dataframe_records": []}, requests.NO_TABLE),
+    "too many rows": (request(*[GOOD] * 51), requests.TOO_MANY),
+    "columns of others": (request({"SENTINEL": 1}), requests.NO_TABLE),
+    "one column of several": (request({"age": 1}), requests.COLUMNS),
+    "numbers": ({"instances": [1, 2]}, requests.NO_TABLE),
+    "a tensor": ({"inputs": [[1, 2], [3, 4]]}, requests.NO_TABLE),
+    "no changes": (request(GOOD, max_changes=0), requests.CHANGES),
+    "a language that is a path": (request(GOOD, language="/etc/SENTINEL"), requests.LANGUAGE),
+    "ten megabytes of empty rows": (
+        b'{"dataframe_records": [' + b"{}," * 3_300_000 + b"{}]}",
+        requests.NO_TABLE,
     ),
-    "an unknown category": (
-        request({**GOOD, "town": "SENTINEL"}),
-        f"{handler.VALUES}: an unknown category in column 'town'",
-    ),
-    "a list in a cell": (
-        request({**GOOD, "town": ["SENTINEL"]}),
-        f"{handler.VALUES}: a value of another type in column 'town'",
-    ),
-    "no changes": (request(GOOD, max_changes=0), handler.CHANGES),
 }
 
 
 @pytest.mark.parametrize(("body", "message"), OURS.values(), ids=OURS)
-def test_the_model_refuses_with_a_constant_text(server: Server, body: Any, message: str) -> None:
+def test_request_is_refused_with_a_constant_text(server: Server, body: Any, message: str) -> None:
+    """The text names columns of the signature at most."""
     status, text = server.post(body)
-    assert (status, json.loads(text)["message"]) == (400, message)
+    assert (status, json.loads(text)["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+    assert json.loads(text)["message"].startswith(message)
+    assert "SENTINEL" not in text
 
 
 ECHOED: dict[str, tuple[Any, str, int]] = {
     "not JSON": (b"SENTINEL", "application/json", 400),
-    "a parameter of another type": (request(GOOD, max_changes="SENTINEL"), "application/json", 400),
+    "a parameter of another type": (
+        request({**GOOD, "town": "SENTINEL"}, max_changes="x"),
+        "application/json",
+        400,
+    ),
+    "a column twice": (
+        {"dataframe_split": {"columns": ["age", "age"], "data": [["SENTINEL", 1]]}},
+        "application/json",
+        400,
+    ),
     "another content type": (b"", "text/SENTINEL", 415),
 }
 
@@ -110,13 +154,41 @@ def test_mlflow_echoes_the_request_only(
     assert not values_of_people(text)
 
 
-def test_a_failing_model_withholds_without_a_person(server: Server) -> None:
+FAILING: dict[str, tuple[bytes, str]] = {
+    "JSON that is too deep": (nested(100_000).encode(), "application/json"),
+    "JSON of another form": (b"null", "application/json"),
+    "no body": (b"", "application/json"),
+    "half a character": (
+        json.dumps(request({**GOOD, "town": "\ud800"})).encode(),
+        "application/json",
+    ),
+    "bytes": (bytes(range(256)), "application/json"),
+    "CSV without columns": (b"\x00\n\x00,\x00", "text/csv"),
+    "Parquet that is none": (b"PAR1 SENTINEL PAR1", "application/vnd.apache.parquet"),
+}
+
+
+@pytest.mark.parametrize(("body", "kind"), FAILING.values(), ids=FAILING)
+def test_body_that_cannot_be_read_harms_nothing(server: Server, body: bytes, kind: str) -> None:
+    """MLflow's server refuses it, and answers the next request."""
+    status, text = server.post(body, kind)
+    assert status in (400, 500)
+    assert not values_of_people(text)
+    assert server.post(request(GOOD))[0] == 200
+
+
+def test_failing_model_withholds_without_a_person(server: Server) -> None:
     """For a pay of 13 the model raises `SystemExit` with a training row in its text."""
     status, text = server.post(request({**GOOD, "pay": 13}))
-    (record,) = json.loads(text)["predictions"]
-    assert (status, record["status"], record["reason"]) == (200, "withheld", "model_failed")
+    (entry,) = json.loads(text)["predictions"]["explanations"]
+    assert (status, entry["status"], entry["reason"]) == (200, "withheld", "model_failed")
     assert not values_of_people(text)
-    assert not values_of_people(server.console.read_text())
+
+
+def test_console_names_no_person(server: Server) -> None:
+    """Whatever was asked, the server's own console has no pay of a person."""
+    server.post(request({**GOOD, "pay": 13}))
+    assert not values_of_people(server.console.read_text(errors="replace"))
 
 
 def values_of_people(text: str) -> list[str]:

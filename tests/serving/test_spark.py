@@ -14,7 +14,7 @@ from cfk_plugin.data.model import Thresholded
 from cfk_plugin.errors import InputError, PolicyError
 from cfk_plugin.release.records import record_of
 from local_spark import on_spark
-from model_server import accepts, logged, patients, served
+from model_server import accepts, patients
 from spark_models import (
     likely,
     loud_where_rich,
@@ -201,26 +201,3 @@ def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_
     )
     with pytest.raises(InputError, match="cannot be pickled"):
         unsendable.explain(df)
-
-
-# --- MLflow ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("mlflow_store")
-def test_a_protected_model_as_a_function_of_spark(spark: Any, tmp_path: Path) -> None:
-    import mlflow
-
-    uri = logged(most=10_000).model_uri
-    table = served().assign(id=range(60), age=30, pay=1_000_003)
-    explain = mlflow.pyfunc.spark_udf(spark, uri, env_manager="local")
-    df = on_spark(spark, table, tmp_path)
-    found = plain(
-        df.select("id", explain(*patients(1)).alias("record"))
-        .select("id", "record.*")
-        .drop("query")
-    )
-    here = mlflow.pyfunc.load_model(uri).predict(table)
-    assert found == [
-        {name: value for name, value in record.items() if name != "query"} for record in here
-    ]
-    assert {record["status"] for record in found} == {"released"}

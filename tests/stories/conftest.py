@@ -1,4 +1,4 @@
-"""The world of the stories: people who applied for a loan, and the bank's model."""
+"""What the stories have at hand: the applicants for a loan, and the bank's model."""
 
 from __future__ import annotations
 
@@ -14,108 +14,52 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from sklearn.compose import make_column_transformer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from cfk_plugin import Explanations, Interval, Population, ProtectedExplainer, Schema, protect
-
-K = 10
-LEVELS = ["school", "college", "university"]
-CATEGORIES = ["town", "education", "job"]
-NUMBERS = ["age", "income", "debt"]
-
-
-def _people(n: int, seed: int) -> pd.DataFrame:
-    """Return made-up people whose incomes all differ."""
-    random = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {
-            "age": random.integers(20, 70, n),
-            "town": random.choice(["Antwerp", "Ghent", "Namur"], n),
-            "education": random.choice(LEVELS, n),
-            "job": random.choice(["clerk", "nurse", "smith"], n),
-            "income": random.normal(40_000, 6_000, n).round(2),
-            "debt": random.integers(0, 40, n) * 500,
-        }
-    )
+from cfk_plugin import Explanations, Interval, Population, ProtectedExplainer
+from worlds import World
 
 
 @pytest.fixture(scope="session")
-def applicants() -> pd.DataFrame:
-    """Return the training table: the only people who could be recognised."""
-    return _people(300, seed=0)
-
-
-@pytest.fixture(scope="session")
-def granted(applicants: pd.DataFrame) -> pd.Series:
-    """Return who got a loan, 1 or 0."""
-    points = applicants["income"] - applicants["debt"] + 200 * applicants["age"]
-    points += 4_000 * applicants["education"].map(LEVELS.index)
-    points += 6_000 * (applicants["job"] == "nurse")
-    return (points > points.median()).astype(int)
-
-
-@pytest.fixture(scope="session")
-def model(applicants: pd.DataFrame, granted: pd.Series) -> Any:
+def model(applicants: World) -> Any:
     """Return the bank's model, a scikit-learn pipeline with the labels 0 and 1."""
-    encoder = make_column_transformer(
-        (OneHotEncoder(handle_unknown="ignore"), CATEGORIES), (StandardScaler(), NUMBERS)
-    )
-    return make_pipeline(encoder, LogisticRegression()).fit(applicants, granted)
+    return applicants.model
 
 
 @pytest.fixture(scope="session")
-def schema(applicants: pd.DataFrame) -> Schema:
-    """Return what the bank declares about the columns."""
-    return Schema.from_frame(
-        applicants,
-        quasi_identifiers=["age", "town", "education"],
-        ordinal={"education": LEVELS},
-        immutable=["town"],
-        monotone={"age": "increase"},
-        titles={"income": "an income", "debt": "a debt"},
-        units={"income": "EUR", "debt": "EUR"},
-        outcomes={1: "the model would grant the loan"},
-    )
+def population(applicants: World) -> Population:
+    """Return the training table with what the bank declares about its columns."""
+    return applicants.population
 
 
 @pytest.fixture(scope="session")
-def population(applicants: pd.DataFrame, schema: Schema) -> Population:
-    return Population.from_frame(applicants, schema)
-
-
-@pytest.fixture(scope="session")
-def refused(model: Any) -> pd.DataFrame:
+def refused(applicants: World) -> pd.DataFrame:
     """Return eight people who ask; none of them is in the training table."""
-    people = _people(60, seed=1)
-    return people[model.predict(people) == 0].head(8)
+    return applicants.refused
 
 
 @pytest.fixture(scope="session")
-def private(model: Any, population: Population) -> ProtectedExplainer:
+def private(applicants: World) -> ProtectedExplainer:
     """Return what answers from the catalogue, without an explainer."""
-    return protect(model=model, population=population, k=K, desired=1)
+    return applicants.private
 
 
 @pytest.fixture(scope="session")
-def people_inside(applicants: pd.DataFrame) -> Callable[[Any], pd.DataFrame]:
+def people_inside(applicants: World) -> Callable[[Any], pd.DataFrame]:
     """Return a function that selects the training people who fit an answer, in plain pandas."""
 
     def select(answer: Any) -> pd.DataFrame:
-        inside = pd.Series(True, index=applicants.index)
+        table = applicants.table
+        inside = pd.Series(True, index=table.index)
         for name, part in answer.region.items():
             if not isinstance(part, Interval):
-                inside &= applicants[name].isin(part)
+                inside &= table[name].isin(part)
             elif part.levels is not None:
-                inside &= applicants[name].isin(part.levels)
+                inside &= table[name].isin(part.levels)
             else:
-                inside &= applicants[name].between(part.low, part.high)
-        return applicants[inside]
+                inside &= table[name].between(part.low, part.high)
+        return table[inside]
 
     return select
 

@@ -11,13 +11,15 @@ import joblib
 import pandas as pd
 import pytest
 
+from worlds import World
+
 OPTIONS = "-s schema.json -m model.joblib --desired 1"
 
 
 @pytest.fixture(autouse=True)
-def _files(mlflow_store: str, cfk: Callable, applicants: pd.DataFrame, model: Any) -> None:
+def _files(mlflow_store: str, cfk: Callable, applicants: World, model: Any) -> None:
     """Write the table, the model, and the schema that `cfk schema` proposes, filled in."""
-    applicants.to_csv("train.csv", index=False)
+    applicants.table.to_csv("train.csv", index=False)
     joblib.dump(model, "model.joblib")
     assert cfk("schema train.csv -o schema.json") == 0
     proposal = json.loads(Path("schema.json").read_text())
@@ -36,11 +38,13 @@ def test_verify_recounts_a_catalogue(cfk: Callable) -> None:
 
 
 def test_releases_become_a_report(
-    cfk: Callable, applicants: pd.DataFrame, model: Any, refused: pd.DataFrame
+    cfk: Callable, applicants: World, model: Any, refused: pd.DataFrame
 ) -> None:
     """Counterfactuals in a file are protected, verified, logged, and reported."""
     refused.to_csv("people.csv", index=False)
-    applicants[model.predict(applicants) == 1].head(8).to_csv("counterfactuals.csv", index=False)
+    applicants.table[model.predict(applicants.table) == 1].head(8).to_csv(
+        "counterfactuals.csv", index=False
+    )
     tracked = "--factuals people.csv --track --experiment loans"
     assert cfk(f"protect train.csv counterfactuals.csv {OPTIONS} {tracked} -o answers.json") == 0
     assert cfk(f"verify answers.json --train train.csv {OPTIONS}") == 0
@@ -50,16 +54,16 @@ def test_releases_become_a_report(
 
 @pytest.mark.parametrize("options", [OPTIONS, ""], ids=["schema", "no schema"])
 def test_csv_recounts_a_catalogue_of_parquet(
-    cfk: Callable, applicants: pd.DataFrame, options: str
+    cfk: Callable, applicants: World, options: str
 ) -> None:
     """Postal codes keep their zeros, and numbers of float32 are the decimals that CSV has."""
     proposal = json.loads(Path("schema.json").read_text())
     public = {"quasi_identifiers": ["rate", "zip"], "nominal": ["zip"]}
     Path("schema.json").write_text(json.dumps(proposal | public))
-    table = applicants.assign(
-        zip=applicants["town"].map({"Antwerp": "01250", "Ghent": "09000", "Namur": "10001"}),
-        rate=(applicants["age"] / 100).astype("float32"),
-        since=pd.Timestamp("2020-01-31") + pd.to_timedelta(applicants["age"], unit="D"),
+    table = applicants.table.assign(
+        zip=applicants.table["town"].map({"Antwerp": "01250", "Ghent": "09000", "Namur": "10001"}),
+        rate=(applicants.table["age"] / 100).astype("float32"),
+        since=pd.Timestamp("2020-01-31") + pd.to_timedelta(applicants.table["age"], unit="D"),
     )
     table.to_parquet("train.parquet")
     table.to_csv("train.csv", index=False)

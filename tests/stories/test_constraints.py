@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Explanations, KAnonymizer, Population, ProtectedExplainer, Schema
+from worlds import World
 
 Ask = Callable[..., tuple[pd.DataFrame, pd.DataFrame]]
 
@@ -61,14 +62,16 @@ def test_answers_change_one_column(ask: Ask) -> None:
 
 
 def test_costly_change_is_avoided(
-    applicants: pd.DataFrame, model: Any, refused: pd.DataFrame, after_advice: Callable
+    applicants: World, model: Any, refused: pd.DataFrame, after_advice: Callable
 ) -> None:
     """If more income is costly, only those are asked for it who have no other way."""
 
     def fit(**declared: Any) -> KAnonymizer:
         quasi_identifiers = ["age", "town", "education"]
-        schema = Schema.from_frame(applicants, quasi_identifiers=quasi_identifiers, **declared)
-        return KAnonymizer().fit(Population.from_frame(applicants, schema), model, 1)
+        schema = Schema.from_frame(
+            applicants.table, quasi_identifiers=quasi_identifiers, **declared
+        )
+        return KAnonymizer().fit(Population.from_frame(applicants.table, schema), model, 1)
 
     def people_who_need_income(anonymizer: KAnonymizer) -> pd.DataFrame:
         after = after_advice(refused, anonymizer.explain(refused))

@@ -11,18 +11,19 @@ from mlflow.models import EvaluationResult, MetricThreshold
 from mlflow.models.evaluation.validation import ModelValidationFailedException
 
 from cfk_plugin import Population
+from worlds import World
 
 
 @pytest.fixture
 def result(
     mlflow_store: str,
-    applicants: pd.DataFrame,
+    applicants: World,
     refused: pd.DataFrame,
     model: Any,
     population: Population,
 ) -> EvaluationResult:
     """Evaluate an explainer that always answers with the same person of the table."""
-    best = applicants.loc[[applicants["income"].idxmax()]]
+    best = applicants.table.loc[[applicants.table["income"].idxmax()]]
     with mlflow.start_run():
         return mlflow.models.evaluate(
             lambda people: best.iloc[[0] * len(people)],

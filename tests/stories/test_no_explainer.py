@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Explanations, ProtectedExplainer
+from worlds import World
 
 
 @pytest.fixture
@@ -40,11 +41,11 @@ def test_k_people_match_every_answer(
         assert 10 <= answer.certificate.k <= len(people)
 
 
-def test_json_has_no_persons_income(explanations: Explanations, applicants: pd.DataFrame) -> None:
+def test_json_has_no_persons_income(explanations: Explanations, applicants: World) -> None:
     """What leaves the bank quotes nobody's income, which is different for each person."""
     text = explanations.to_json()
     assert len(json.loads(text)["explanations"]) == 8
-    assert not [income for income in applicants["income"] if str(income) in text]
+    assert not [income for income in applicants.table["income"] if str(income) in text]
 
 
 def test_same_question_same_answer(

@@ -7,15 +7,16 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Attribute, BudgetAccountant, DPPrototypes, Population, Schema
+from worlds import World
 
 pytest.importorskip("opendp", reason="the extra [dp] is not installed")
 
 
 @pytest.fixture(scope="module")
-def declared(applicants: pd.DataFrame) -> Population:
+def declared(applicants: World) -> Population:
     """Return the table with its public values: nothing is learned from the rows."""
     schema = Schema.from_frame(
-        applicants,
+        applicants.table,
         quasi_identifiers=["age", "town", "education"],
         ordinal={"education": ["school", "college", "university"]},
         columns={
@@ -27,7 +28,7 @@ def declared(applicants: pd.DataFrame) -> Population:
         },
         nullable=[],
     )
-    return Population.from_frame(applicants, schema)
+    return Population.from_frame(applicants.table, schema)
 
 
 def rule(people: pd.DataFrame) -> np.ndarray:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import PrivacyReport, ProtectedExplainer
+from worlds import World
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ def test_page_is_one_file(report: PrivacyReport, tmp_path: Path) -> None:
 
 
 def test_report_quotes_no_person(
-    report: PrivacyReport, applicants: pd.DataFrame, refused: pd.DataFrame
+    report: PrivacyReport, applicants: World, refused: pd.DataFrame
 ) -> None:
     """Neither the page nor the data has the income of a person."""
     for text in (report.to_html(), report.to_json()):
-        for income in [*applicants["income"], *refused["income"]]:
+        for income in [*applicants.table["income"], *refused["income"]]:
             assert str(income) not in text

@@ -11,29 +11,36 @@ import mlflow
 import pandas as pd
 import pytest
 
-from cfk_plugin import Population, log_protected_model
+from cfk_plugin import KAnonymizer, Population, load_protected, log_protected_model
 
 
 @pytest.fixture
 def uri(mlflow_store: str, model: Any, population: Population) -> str:
     """Log a model that answers from a catalogue; return its address."""
     with mlflow.start_run():
-        info = log_protected_model(model=model, population=population, desired=1, requirements=[])
+        anonymizer = KAnonymizer().fit(population, model, 1)
+        info = log_protected_model(anonymizer, pip_requirements=[])
     return str(info.model_uri)
 
 
-def test_loaded_model_returns_records(uri: str, refused: pd.DataFrame) -> None:
+def test_loaded_model_answers_each_person(uri: str, refused: pd.DataFrame) -> None:
     """Loaded in Python, the model gives each person a sentence, and ten people to hide among."""
-    records = mlflow.pyfunc.load_model(uri).predict(refused)
-    assert [record["status"] for record in records] == ["released"] * len(refused)
-    assert min(record["k"] for record in records) >= 10
-    for record in records:
-        assert record["sentence"].startswith("The model would grant the loan")
+    entries = mlflow.pyfunc.load_model(uri).predict(refused)["explanations"]
+    assert [entry["status"] for entry in entries] == ["released"] * len(refused)
+    assert min(entry["certificate"]["k"] for entry in entries) >= 10
+    for entry in entries:
+        assert entry["sentence"].startswith("The model would grant the loan")
+
+
+def test_loaded_explainer_explains(uri: str, refused: pd.DataFrame) -> None:
+    """What was logged comes back as an explainer, without the training table."""
+    explanations = load_protected(uri).explain(refused)
+    assert len(explanations.released) == len(refused)
 
 
 @pytest.mark.slow
 def test_server_answers_over_http(
-    serve: Callable[[str], str], uri: str, refused: pd.DataFrame, applicants: pd.DataFrame
+    serve: Callable[[str], str], uri: str, refused: pd.DataFrame, applicants: Any
 ) -> None:
     """The served JSON has an answer for each person and the income of nobody in the table."""
     body = json.dumps({"dataframe_split": refused.to_dict(orient="split", index=False)})
@@ -42,7 +49,7 @@ def test_server_answers_over_http(
     )
     with urllib.request.urlopen(request, timeout=60) as reply:
         text = reply.read().decode()
-    records = json.loads(text)["predictions"]
-    assert [record["query"] for record in records] == list(range(len(refused)))
-    assert min(record["k"] for record in records) >= 10
-    assert not [income for income in applicants["income"] if str(income) in text]
+    entries = json.loads(text)["predictions"]["explanations"]
+    assert [entry["query"] for entry in entries] == list(range(len(refused)))
+    assert min(entry["certificate"]["k"] for entry in entries) >= 10
+    assert not [income for income in applicants.table["income"] if str(income) in text]

@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Population, protect, protected
+from worlds import World
 
 
 @pytest.fixture(scope="module")
-def nearest(applicants: pd.DataFrame, model: Any) -> Callable:
+def nearest(applicants: World, model: Any) -> Callable:
     """Return an explainer that answers with the accepted person who is nearest in income."""
-    accepted = applicants[model.predict(applicants) == 1]
+    accepted = applicants.table[model.predict(applicants.table) == 1]
 
     def explain(people: pd.DataFrame) -> pd.DataFrame:
         rows = [(accepted["income"] - income).abs().idxmin() for income in people["income"]]
@@ -29,13 +30,13 @@ def wrapped(nearest: Callable, model: Any, population: Population) -> Any:
 
 
 def test_wrapped_function_is_called_alike(
-    wrapped: Any, nearest: Callable, refused: pd.DataFrame, applicants: pd.DataFrame
+    wrapped: Any, nearest: Callable, refused: pd.DataFrame, applicants: World
 ) -> None:
     """The function returned rows of people; the same call now returns nobody's income."""
-    assert nearest(refused)["income"].isin(applicants["income"]).all()
+    assert nearest(refused)["income"].isin(applicants.table["income"]).all()
     answers = wrapped(refused).to_frame()
     assert len(answers) == len(refused)
-    assert not answers["income_value"].isin(applicants["income"]).any()
+    assert not answers["income_value"].isin(applicants.table["income"]).any()
 
 
 def test_answers_are_true_for_the_person(

@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _own_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfk_plugin.records.logger._loggers", {})
+    monkeypatch.setattr("cfk_plugin.tracking.logger._loggers", {})

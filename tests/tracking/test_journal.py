@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -17,11 +18,11 @@ import pytest
 
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
 from cfk_plugin.errors import InputError, UntrackedWarning
-from cfk_plugin.records import run as runs
-from cfk_plugin.records.logger import RunLogger, logger_of, observe
+from cfk_plugin.tracking import run as runs
+from cfk_plugin.tracking.logger import RunLogger, logger_of, observe
 from commands import output_of
-from parts import tables_of
-from tracked import explanations, journaled
+from parts import figures_of, rows_of
+from tracked import explanations, journaled, measured, released
 from tracking_server import tracking_server
 
 NOWHERE = "http://127.0.0.1:9"
@@ -69,25 +70,28 @@ def track(*loggers: RunLogger) -> None:
         assert observe(explanations(), logger)
 
 
-def logged_rows(client: mlflow.MlflowClient, folder: Path) -> dict[str, int]:
-    """Return the explanations by run, after checking that no number is missing or twice there."""
-    n_rows: dict[str, int] = {}
+def logged_rows(tracking_uri: str | None = None) -> list[int]:
+    """Return how many explanations each run has, after checking that no number is missing or
+    double.
+    """
+    client = mlflow.MlflowClient(tracking_uri)
+    counts = []
     for experiment in client.search_experiments():
         for run in client.search_runs([experiment.experiment_id]):
-            target = folder / "downloaded" / run.info.run_id
-            target.mkdir(parents=True)
-            path = client.download_artifacts(run.info.run_id, "cfk/explanations", str(target))
-            rows = tables_of(Path(path).iterdir())
+            rows = rows_of(run.info.run_id, tracking_uri)
             assert sorted(rows["step"]) == list(range(len(rows)))
             assert run.data.metrics["cfk.asked"] == len(rows)
-            n_rows[run.info.run_id] = len(rows)
-    return n_rows
+            history = client.get_metric_history(run.info.run_id, "cfk.k")
+            assert len(history) == len({value.step for value in history})
+            counts.append(len(rows))
+    return sorted(counts)
 
 
 # --- a store that is down -------------------------------------------------------------------------
 
 
-def test_a_journal_keeps_records_when_no_store_answers(journal: Path) -> None:
+def test_journal_keeps_records_without_a_store(journal: Path) -> None:
+    """There is one warning, and only the owner may read the file."""
     logger = RunLogger(tracking_uri=NOWHERE, journal=journal)
     with pytest.warns(UntrackedWarning, match=f"`cfk track {journal}` sends") as caught:
         track(logger, logger, logger)
@@ -97,8 +101,9 @@ def test_a_journal_keeps_records_when_no_store_answers(journal: Path) -> None:
 
 
 def test_track_sends_each_record_once(
-    mlflow_store: str, journal: Path, tmp_path: Path, down: pytest.MonkeyPatch
+    mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
+    """However often the journal is sent."""
     logger = RunLogger(experiment="credit", journal=journal, tags={"team": "risk"})
     with pytest.warns(UntrackedWarning):
         observe(explanations(), logger)
@@ -107,54 +112,56 @@ def test_track_sends_each_record_once(
     observe(explanations(), logger)
     for _ in range(3):
         assert "MLflow has 2 records" in output_of("track", journal)
-    (n_rows,) = logged_rows(mlflow.MlflowClient(), tmp_path).values()
-    assert n_rows == 9
+    assert logged_rows() == [9]
     (run,) = mlflow.search_runs(experiment_names=["credit"], output_format="list")
     assert (run.data.tags["team"], run.info.status) == ("risk", "FINISHED")
 
 
-def test_records_of_other_settings_are_sent_to_a_child_run(
-    mlflow_store: str, journal: Path, tmp_path: Path, down: pytest.MonkeyPatch
+def test_other_settings_are_sent_to_a_child(
+    mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
-    down.undo()
-    run_id = explanations().log()
-    down.setattr(runs, "_log_files", _fail)
-    with pytest.warns(UntrackedWarning, match="OSError"):
-        observe(explanations(k=4), RunLogger(run_id, journal=journal))
+    logger = RunLogger(journal=journal)
+    with mlflow.start_run() as active:
+        with pytest.warns(UntrackedWarning):
+            observe(explanations(k=5), logger)
+        observe(explanations(k=4), logger)
     down.undo()
     for _ in range(2):
         output_of("track", journal)
-    assert sorted(logged_rows(mlflow.MlflowClient(), tmp_path).values()) == [3, 3]
+    assert logged_rows() == [3, 3]
+    assert len(rows_of(active.info.run_id)) == 3
 
 
-def _fail(*_: Any, **__: Any) -> None:
-    raise OSError("gone")
+def test_late_record_keeps_the_summary(
+    mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
+) -> None:
+    """MLflow shows the figures up to the latest record, although an earlier one came last."""
+    logger = RunLogger(experiment="credit", journal=journal)
+    with pytest.warns(UntrackedWarning):
+        observe(explanations(released(0, k=50)), logger)
+    down.undo()
+    observe(explanations(released(0, k=70)), logger)
+    assert figures_of(logger.run_id)["asked"] == 2
+    output_of("track", journal)
+    assert figures_of(logger.run_id)["k_mean"] == 60
+    assert logged_rows() == [2]
 
 
-PLACES: dict[str, Any] = {
-    "get_run": mlflow.MlflowClient,
-    "log_artifacts": mlflow.MlflowClient,
-    "_log_values": runs,
-    "_log_summary": runs,
-    "_log_metrics": runs,
-    "set_terminated": mlflow.MlflowClient,
-}
+CALLS = ("get_run", "search_runs", "log_artifacts", "log_inputs", "log_batch", "set_terminated")
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_failure_within_a_record_neither_loses_nor_doubles_it(
-    place: str,
+def test_failure_within_a_record_is_repaired(
+    call: str,
     when: str,
     mlflow_store: str,
     journal: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The store fails once, before or after it did what it was asked; other records follow."""
     logger = RunLogger(experiment="credit", journal=journal)
-    observe(explanations(), logger)
-    real = getattr(PLACES[place], place)
+    real = getattr(mlflow.MlflowClient, call)
 
     def fail(*args: Any, **options: Any) -> None:
         if when == "after":
@@ -162,19 +169,20 @@ def test_a_failure_within_a_record_neither_loses_nor_doubles_it(
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PLACES[place], place, fail)
+        patch.setattr(mlflow.MlflowClient, call, fail)
         with pytest.warns(UntrackedWarning, match="OSError"):
-            observe(explanations(), logger)
-    observe(explanations(), logger)
+            observe(measured(), logger)
+    observe(measured(), logger)
     for _ in range(2):
         output_of("track", journal)
-    assert list(logged_rows(mlflow.MlflowClient(), tmp_path).values()) == [9]
+    assert logged_rows() == [6]
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_and_restarted_has_each_record_once(
+def test_killed_tracking_server_has_each_record_once(
     tmp_path: Path, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is killed while a record is on its way, and started again."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     with tracking_server(tmp_path) as server, warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrackedWarning)
@@ -194,16 +202,16 @@ def test_a_server_that_is_killed_and_restarted_has_each_record_once(
             n_records += 1
         for _ in range(2):
             output_of("track", journal)
-        n_rows = logged_rows(mlflow.MlflowClient(server.url), tmp_path)
-        assert list(n_rows.values()) == [3 * n_records]
+        assert logged_rows(server.url) == [3 * n_records]
 
 
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_an_unfinished_line_spoils_no_other(
-    mlflow_store: str, journal: Path, tmp_path: Path, down: pytest.MonkeyPatch
+def test_unfinished_line_spoils_no_other(
+    mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
+    """The command names it."""
     logger = RunLogger(journal=journal)
     with pytest.warns(UntrackedWarning):
         observe(explanations(), logger)
@@ -214,10 +222,10 @@ def test_an_unfinished_line_spoils_no_other(
     output = output_of("track", journal, code=3)
     assert "MLflow has 2 records" in output
     assert output.endswith("lines that cannot be read, as a record was not written to its end: 2")
-    assert list(logged_rows(mlflow.MlflowClient(), tmp_path).values()) == [6]
+    assert logged_rows() == [6]
 
 
-def test_a_line_of_another_version_is_not_sent(
+def test_line_of_another_version_is_not_sent(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
     with pytest.warns(UntrackedWarning):
@@ -242,13 +250,12 @@ def test_records_wait_only_for_their_own_store(
     assert "2 records cannot be sent: the MLflow tracking server does not answer" in output
 
 
-def test_track_refuses_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_track_refuses_a_missing_file(tmp_path: Path) -> None:
     assert "cannot be read" in output_of("track", tmp_path / "none.jsonl", code=2)
 
 
-def test_a_journal_stays_one_file_when_the_folder_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journal_stays_where_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the working folder changes."""
     monkeypatch.chdir(tmp_path)
     logger = RunLogger(tracking_uri=NOWHERE)
     (tmp_path / "elsewhere").mkdir()
@@ -262,7 +269,8 @@ def test_a_journal_stays_one_file_when_the_folder_changes(
 
 
 @needs_full_disk
-def test_strict_withholds_what_has_no_record(down: pytest.MonkeyPatch) -> None:
+def test_strict_withholds_without_a_record(down: pytest.MonkeyPatch) -> None:
+    """There is one warning."""
     private = protected(track="credit", strict=True, journal=FULL)
     with pytest.warns(UntrackedWarning, match="they are withheld") as caught:
         results = [private.explain(QUERIES) for _ in range(2)]
@@ -280,7 +288,8 @@ def test_strict_releases_what_is_in_the_journal(journal: Path, down: pytest.Monk
 
 
 @needs_full_disk
-def test_a_loss_is_one_warning_and_is_counted(mlflow_store: str, down: pytest.MonkeyPatch) -> None:
+def test_loss_is_counted_in_the_next_record(mlflow_store: str, down: pytest.MonkeyPatch) -> None:
+    """There is one warning."""
     logger = logger_of("credit", journal=FULL)
     assert logger is not None
     with pytest.warns(UntrackedWarning, match="No space left on device") as caught:
@@ -293,6 +302,18 @@ def test_a_loss_is_one_warning_and_is_counted(mlflow_store: str, down: pytest.Mo
     assert run.data.metrics["cfk.asked"] == 6
     assert run.data.metrics["cfk.untracked"] == 4
     assert run.data.tags["cfk.verdict"] == "review"
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_record_that_fails_is_a_loss(is_strict: bool, journal: Path) -> None:
+    """A row of the result lacks k."""
+    record = explanations().to_record()
+    del record.rows[0]["k"]
+    result: Any = SimpleNamespace(to_record=lambda: record)
+    logger = RunLogger(journal=journal, strict=is_strict)
+    with pytest.warns(UntrackedWarning, match="KeyError"):
+        assert logger.submit(result) is not is_strict
+    assert not journal.exists()
 
 
 def test_strict_is_not_lost_to_a_logger() -> None:
@@ -308,7 +329,7 @@ def test_strict_needs_a_place_to_log_to() -> None:
 # --- a protected explainer ------------------------------------------------------------------------
 
 
-def test_a_protected_explainer_logs_to_the_active_run(mlflow_store: str) -> None:
+def test_protected_explainer_logs_to_the_active_run(mlflow_store: str) -> None:
     with mlflow.start_run() as run:
         protected(track=True).explain(QUERIES)
     data = mlflow.get_run(run.info.run_id).data

@@ -1,0 +1,383 @@
+"""Protected models: logged, saved, loaded and served by MLflow, and every answer is protected."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.pyfunc.model import PythonModel
+
+from cfk_plugin._protect import no_explainer
+from cfk_plugin.data.model import LabelModel, Thresholded, thresholded
+from cfk_plugin.data.population import configured_key
+from cfk_plugin.dp.prototypes import DPPrototypes
+from cfk_plugin.errors import BundleError, CFKError, InputError, PolicyError, quiet, require
+from cfk_plugin.hookspecs import AdaptContext
+from cfk_plugin.plugins import load_plugins
+from cfk_plugin.protection.catalogue_file import CatalogueFile
+from cfk_plugin.release.anonymizer import KAnonymizer
+from cfk_plugin.release.catalogue import Catalogue
+from cfk_plugin.release.explainer import ProtectedExplainer
+from cfk_plugin.serving.description import description_of, tags_of
+from cfk_plugin.serving.loaded import load_from_mlflow, save_object
+from cfk_plugin.serving.requests import answer_request
+from cfk_plugin.serving.signature import example_of, signature_of
+from cfk_plugin.serving.wheel import is_from_index, pinned, write_wheel
+from cfk_plugin.tracking.logger import RunLogger, Track
+from cfk_plugin.tracking.run import check_store
+
+if TYPE_CHECKING:
+    from mlflow.models.model import ModelInfo
+
+_MOST = 1_000
+# Names of the artifacts. The models are folders of MLflow's.
+_CATALOGUE, _PROTOTYPES, _MODEL, _LATER, _WHEEL = (
+    "catalogue",
+    "prototypes",
+    "model",
+    "later-{}",
+    "wheel",
+)
+_NOTE = "mlflow.note.content"
+"""Tag whose value MLflow shows as a description; logged models have no description of their own."""
+
+Protector = KAnonymizer | DPPrototypes
+
+
+class ProtectedModel(PythonModel):
+    """The protected model as MLflow loads and serves it.
+
+    Attributes
+    ----------
+    explainer : ProtectedExplainer
+    """
+
+    # MLflow's: without it every import warns that `predict` has no hints
+    _skip_type_hint_validation = True
+
+    def load_context(self, context: Any) -> None:
+        with quiet(
+            "the protected model cannot be loaded ({})", BundleError, let=CFKError, is_public=True
+        ):
+            self.explainer, self._most = load_artifacts(context.artifacts)
+
+    # No hints here: MLflow reads them as a signature and enforces it.
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
+        """Return the answers to a table of queries; see `requests.answer_request`."""
+        return answer_request(self.explainer, model_input, params, self._most)
+
+
+def log_protected_model(
+    private: ProtectedExplainer | KAnonymizer | DPPrototypes,
+    *,
+    name: str = "protected",
+    registered_model_name: str | None = None,
+    model: str | None = None,
+    most: int = _MOST,
+    track: bool = False,
+    strict: bool = False,
+    pip_requirements: Sequence[str] | None = None,
+    code_paths: Sequence[str] = (),
+) -> ModelInfo:
+    """Log what protects explanations to MLflow: whatever serves it gives out only protected ones.
+
+    The logged model contains the file of the catalogue (`Catalogue.save`), which has the schema, or
+    the prototypes; and the model that is explained. It has no row, and quasi-identifiers only value
+    by value. A wrapped explainer is not logged: answers begin at the query.
+
+    Parameters
+    ----------
+    private : ProtectedExplainer, KAnonymizer or DPPrototypes
+        Fitted. A `KAnonymizer` needs ``guarantee="catalogue"``.
+    name : str
+        Name of the logged model.
+    registered_model_name : str, optional
+        Also register it.
+    model : str, optional
+        URI of the model that is explained, if MLflow has it: the very one of the fit. Default:
+        MLflow pickles the model of the fit.
+    most : int
+        Queries that one request may have.
+    track : bool
+        Whether the server logs explanations before it answers, to the tracking server of its
+        environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``). Records that this does
+        not take are in the file ``cfk-journal.jsonl`` of the server's working folder.
+    strict : bool
+        Whether the server withholds explanations that are neither logged nor in this file.
+    pip_requirements : sequence of str, optional
+        Requirements of the model, in addition to this package and MLflow. Default: MLflow loads the
+        logged model in another process, and pins what it imports.
+    code_paths : sequence of str
+        Files and folders of your own code that the model needs.
+
+    Returns
+    -------
+    mlflow.models.model.ModelInfo
+
+    Raises
+    ------
+    PolicyError
+        If there is no catalogue, as with ``guarantee="lookup"``.
+    ModelError
+        If the model at the URI is not the one of the fit.
+    InputError
+        If `private` is something else, `desired` is a function, or `strict` is set without `track`.
+    NotFittedError
+        If it is not fitted.
+    TrackingError
+        If the store is a database, as MLflow's default is, and only mlflow-skinny is installed.
+
+    Notes
+    -----
+    If this package was not installed from an index, its wheel is among the artifacts, so that the
+    model can be served in an empty environment.
+    """
+    check_store(mlflow.get_tracking_uri())
+    anonymizer = _protector_of(private)
+    settings = _settings(model, most, track=track, strict=strict)
+    tags = tags_of(anonymizer)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        _ignore_missing_example()
+        logged: ModelInfo = mlflow.pyfunc.log_model(
+            name=name,
+            registered_model_name=registered_model_name,
+            tags=tags,
+            **_content(anonymizer, model, settings, pip_requirements, code_paths, Path(folder)),
+        )
+    _describe(logged, anonymizer, registered_model_name)
+    return logged
+
+
+def save_protected_model(
+    private: ProtectedExplainer | KAnonymizer | DPPrototypes,
+    path: str | Path,
+    *,
+    model: str | None = None,
+    most: int = _MOST,
+    track: bool = False,
+    strict: bool = False,
+    pip_requirements: Sequence[str] | None = None,
+    code_paths: Sequence[str] = (),
+) -> None:
+    """Save to a folder what `log_protected_model` logs; its parameters have the same meaning.
+
+    Parameters
+    ----------
+    path : str or Path
+        A folder that does not exist, or is empty.
+    """
+    anonymizer = _protector_of(private)
+    settings = _settings(model, most, track=track, strict=strict)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        _ignore_missing_example()
+        mlflow.pyfunc.save_model(
+            path=str(path),
+            **_content(anonymizer, model, settings, pip_requirements, code_paths, Path(folder)),
+        )
+
+
+def load_protected(uri: str | Path) -> ProtectedExplainer:
+    """Load a protected model that was logged or saved.
+
+    It gives the answers of the explainer that was logged, and needs no training table. This runs
+    the code of the model that is explained.
+
+    Parameters
+    ----------
+    uri : str or Path
+        URI of a logged model, or a folder.
+
+    Returns
+    -------
+    ProtectedExplainer
+
+    Raises
+    ------
+    InputError
+        If it is another model.
+    BundleError
+        If its catalogue was changed, or needs another ``CFK_KEY``.
+    ModelError
+        If its model cannot be loaded, or is not the one of the fit.
+    """
+    loaded = mlflow.pyfunc.load_model(str(uri))
+    try:
+        protected_model = loaded.unwrap_python_model()
+    except MlflowException:  # a model of another flavour
+        protected_model = None
+    if not isinstance(protected_model, ProtectedModel):
+        raise InputError(f"{uri}: not a protected model; log one with log_protected_model")
+    return protected_model.explainer
+
+
+# Writing
+
+
+def _protector_of(private: Any) -> Protector:
+    """Return what answers; refuse what is not fitted, or needs the training table."""
+    anonymizer = private.anonymizer if isinstance(private, ProtectedExplainer) else private
+    if isinstance(anonymizer, DPPrototypes):
+        return anonymizer._fitted()
+    anonymizer = require(
+        "private", anonymizer, KAnonymizer, "give a ProtectedExplainer, KAnonymizer or DPPrototypes"
+    )
+    anonymizer._check_fitted()
+    if anonymizer.catalogue_ is None:
+        raise PolicyError(
+            "a lookup needs the training table, which is not logged: fit with"
+            ' PrivacyPolicy(guarantee="catalogue")'
+        )
+    return anonymizer
+
+
+def _settings(model: str | None, most: int, *, track: bool, strict: bool) -> dict[str, Any]:
+    """Return what the server needs to know of the call."""
+    if strict and not track:
+        raise InputError("strict=True withholds what is not recorded; add track=True")
+    if model is not None:
+        require("model", model, str, "give the URI of a logged model, or leave it out")
+    is_logged = model is not None and model.startswith("models:/")
+    return {
+        "most": most,
+        "track": track,
+        "strict": strict,
+        "model": model if is_logged else None,  # a path tells too much
+    }
+
+
+def _content(
+    anonymizer: Protector,
+    model: str | None,
+    settings: Mapping[str, Any],
+    pip_requirements: Sequence[str] | None,
+    code_paths: Sequence[str],
+    folder: Path,
+) -> dict[str, Any]:
+    """Write all files of a protected model; return the arguments for MLflow."""
+    artifacts = _write(anonymizer, model, settings, folder)
+    load_artifacts(artifacts)  # raises if it could not be served
+    package = pinned()
+    if not is_from_index():
+        wheel = write_wheel(folder)
+        artifacts[_WHEEL] = str(wheel)
+        package = f"artifacts/{wheel.name}"  # MLflow installs in the folder of the model
+    content = {
+        "python_model": str(Path(__file__).with_name("from_code.py")),
+        "artifacts": artifacts,
+        "signature": signature_of(anonymizer),
+        # MLflow tries an example, which the server would record as a release
+        "input_example": None if settings["track"] else example_of(anonymizer),
+        "code_paths": list(code_paths) or None,
+        "metadata": tags_of(anonymizer),
+    }
+    if pip_requirements is None:
+        pip_requirements = _inferred_requirements(content, folder)
+    requirements = [package, f"mlflow=={mlflow.__version__}", *pip_requirements]
+    return {**content, "pip_requirements": list(dict.fromkeys(requirements))}
+
+
+def _inferred_requirements(content: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return what MLflow finds that a model imports, without this package's own version.
+
+    No index may have this version, and pip refuses it even if the wheel is named as well.
+    """
+    path = str(folder / "inferred")
+    mlflow.pyfunc.save_model(path=path, pip_requirements=[], **content)
+    found: list[str] = mlflow.models.infer_pip_requirements(  # type: ignore[no-untyped-call]
+        path, "python_function", fallback=[]
+    )
+    return [requirement for requirement in found if requirement != pinned()]
+
+
+def _write(
+    anonymizer: Protector, model: str | None, settings: Mapping[str, Any], folder: Path
+) -> dict[str, str]:
+    """Write what answers and its models to a folder; return the artifacts by name."""
+    artifacts = {}
+    given = anonymizer.model_.model
+    has_threshold = model is not None and isinstance(given, Thresholded)
+    settings = {**settings, "threshold": given.threshold if has_threshold else None}
+    later: Sequence[LabelModel] = ()
+    if isinstance(anonymizer, DPPrototypes):
+        # MLflow's pickle has no accountant, and the model is an artifact of its own.
+        prototypes = copy.copy(anonymizer)
+        del prototypes.model_
+        artifacts[_PROTOTYPES] = save_object((prototypes, settings), folder / _PROTOTYPES)
+    else:
+        catalogue = anonymizer._require_catalogue("log_protected_model")
+        later = anonymizer.later_
+        artifacts[_CATALOGUE] = str(folder / "catalogue.cfk")
+        catalogue.save(artifacts[_CATALOGUE], notes=settings, handles=False)
+    artifacts[_MODEL] = save_object(given, folder / _MODEL) if model is None else model
+    for i, later_model in enumerate(later):
+        name = _LATER.format(i)
+        artifacts[name] = save_object(later_model.model, folder / name)
+    return artifacts
+
+
+def _ignore_missing_example() -> None:
+    """MLflow asks for an example; no one should be led to store a person's row."""
+    warnings.filterwarnings("ignore", message=".*An input example was not provided")
+
+
+def _describe(logged: ModelInfo, anonymizer: Protector, registered: str | None) -> None:
+    """Put description and tags where people look: at the logged model, and in the registry."""
+    client = MlflowClient()
+    text = description_of(anonymizer, f"models:/{logged.model_id}")
+    client.set_logged_model_tags(logged.model_id, {_NOTE: text})
+    if registered is None:
+        return
+    number = str(logged.registered_model_version)
+    text = description_of(anonymizer, f"models:/{registered}/{number}")
+    client.update_model_version(registered, number, text)
+    for key, value in tags_of(anonymizer).items():
+        client.set_model_version_tag(registered, number, key, value)
+        client.set_registered_model_tag(registered, key, value)
+
+
+# Reading
+
+
+def load_artifacts(artifacts: Mapping[str, str]) -> tuple[ProtectedExplainer, int]:
+    """Return the explainer of some artifacts, and how many queries a request may have.
+
+    The model's code runs only if the file of the catalogue is right.
+    """
+    anonymizer: Protector
+    if _PROTOTYPES in artifacts:
+        prototypes, settings = load_from_mlflow(artifacts[_PROTOTYPES])
+        model = thresholded(load_from_mlflow(artifacts[_MODEL]), settings["threshold"])
+        prototypes.model_ = LabelModel(model, prototypes.features_, prototypes.goal_)
+        anonymizer = prototypes
+    else:
+        file = CatalogueFile.read(artifacts[_CATALOGUE], configured_key(None))
+        settings = file.facts["notes"]
+        model = thresholded(load_from_mlflow(artifacts[_MODEL]), settings["threshold"])
+        names = [_LATER.format(i) for i in range(file.facts["n_later"])]
+        later = [load_from_mlflow(artifacts[name]) for name in names]
+        catalogue = Catalogue.of_file(file, model, later)
+        anonymizer = KAnonymizer.of_catalogue(catalogue, model)
+    track: Track = False
+    if settings["track"]:
+        track = RunLogger(
+            run_name="served",
+            model=settings["model"],
+            strict=bool(settings["strict"]),
+            in_server=True,
+        )
+    return explainer_of(anonymizer, track), int(settings["most"])
+
+
+def explainer_of(anonymizer: Protector, track: Track = False) -> ProtectedExplainer:
+    """Return an explainer that answers without the one that was wrapped."""
+    schema = anonymizer.schema_
+    context = AdaptContext(tuple(schema.features), schema.target)
+    source = load_plugins(()).adapt(no_explainer, context)
+    return ProtectedExplainer(no_explainer, source, anonymizer, track, is_asked=False)

@@ -1,0 +1,475 @@
+"""One MLflow run: finding or creating it, and writing records and reports to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cfk_plugin.errors import MissingDependencyError, TrackingError, check_extra
+from cfk_plugin.tracking.record import PER_EXPLANATION, SCHEMA_VERSION, RunRecord
+from cfk_plugin.tracking.tally import PLOTTED, metric_of
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Dataset, Experiment, Run
+
+ASKED = metric_of("asked")
+"""Metric of a run with explanations: how many it counts."""
+JOB = "cfk.job"
+"""Tag of a run with explanations: the job, in one process and with one setting, that logs to it."""
+EVALUATION = "cfk.evaluation"
+"""Tag of a run with figures under the names of a release although nothing was released."""
+_TABLE = "explanations"
+EXPLANATIONS = f"cfk/{_TABLE}"
+"""Folder of a run with its table, a file for each record."""
+SUMMARY = "summary.json"
+SERVER_TIMEOUT = 2.0  # seconds that a server may take to answer
+
+_RECORDS = "cfk.records"  # tag: how many records the summary counts
+_TABLES = "mlflow.loggedArtifacts"  # MLflow's tag
+_MOST_SHOWN = 20
+_LONGEST_TAG = 8_000  # characters that MLflow stores
+_ID = "id:"
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_COLUMN_TYPES = {"numeric": "double", "date": "datetime"}  # by kind of attribute
+
+
+# --- stores ---
+
+
+class StoreDownError(TrackingError):
+    """The tracking server does not answer; the same records may be sent again later."""
+
+
+@contextmanager
+def tracking_errors(failure: str) -> Iterator[None]:
+    """Raise what MLflow raises as a `TrackingError` that does not quote it."""
+    try:
+        yield
+    except TrackingError:
+        raise
+    except Exception as error:
+        # The class and MLflow's code: the text may quote what was sent.
+        code = getattr(error, "error_code", None)
+        kind = type(error).__name__
+        name = f"{kind} {code}" if isinstance(code, str) else kind
+        raise TrackingError(f"{failure} ({name})") from error
+
+
+def client_of(
+    tracking_uri: str | None, timeout: float = SERVER_TIMEOUT, *, makes: bool = True
+) -> MlflowClient:
+    """Return a client of a store that answers: MLflow itself waits for minutes on a server that
+    does not.
+
+    Unless it `makes` one, a store in a file that does not exist is an error.
+    """
+    import mlflow
+
+    uri = tracking_uri or mlflow.get_tracking_uri()
+    if uri.startswith(("http://", "https://")):
+        _check_server(uri, timeout)
+    elif not makes:
+        _check_file(uri)
+    check_store(uri)
+    return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def _check_server(uri: str, timeout: float) -> None:
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
+
+    try:
+        answer = http_request(  # type: ignore[no-untyped-call]
+            get_default_host_creds(uri),  # type: ignore[no-untyped-call]
+            "/health",
+            "GET",
+            timeout=timeout,
+            max_retries=0,
+            raise_on_status=False,
+        )
+    except Exception as error:
+        raise StoreDownError("the MLflow tracking server does not answer") from error
+    if answer.status_code >= 500:
+        raise StoreDownError(f"the MLflow tracking server answers with status {answer.status_code}")
+
+
+def _check_file(uri: str) -> None:
+    """Raise a `TrackingError` if a store is a local file or folder that does not exist."""
+    is_local = uri.startswith(("sqlite:///", "file:")) or "://" not in uri
+    path = uri.removeprefix("sqlite:///").removeprefix("file:").partition("?")[0]
+    # With a colon it is a database in memory, another kind of store, or a path of Windows.
+    if not is_local or not path or ":" in path or Path(path).exists():
+        return
+    raise TrackingError(
+        f"there is no MLflow store {path}; name the one with the runs: tracking_uri, --tracking-uri"
+    )
+
+
+def check_store(uri: str) -> None:
+    """Raise a `TrackingError` if a store is a database and only mlflow-skinny is installed.
+
+    mlflow-skinny logs to tracking servers. What opens a database, such as the local ``mlflow.db``,
+    comes with all of mlflow.
+    """
+    scheme = uri.partition(":")[0].partition("+")[0]
+    if scheme not in _DATABASES:
+        return
+    try:
+        # All of mlflow requires alembic, and mlflow-skinny does not.
+        check_extra("alembic", "serve", "an MLflow store in a database needs all of mlflow")
+    except MissingDependencyError as missing:
+        raise TrackingError(str(missing)) from missing
+
+
+def current_uri() -> str | None:
+    """Return MLflow's tracking URI, paths made absolute, without importing MLflow for it; None for
+    the default.
+    """
+    ask = getattr(sys.modules.get("mlflow"), "get_tracking_uri", None)
+    uri: str | None = os.environ.get("MLFLOW_TRACKING_URI") if ask is None else ask()
+    if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
+    return uri or None
+
+
+def chosen_experiment() -> str | None:
+    """Return the experiment named by the environment, as ``mlflow.set_experiment`` sets it."""
+    if chosen := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+        return f"{_ID}{chosen}"
+    return os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
+
+
+def experiment_id(client: MlflowClient, name: str | None) -> str:
+    """Return the id of an experiment, created if need be; without a name, of the environment's.
+
+    Raises
+    ------
+    TrackingError
+        If it was deleted.
+    """
+    name = name or chosen_experiment() or f"{_ID}0"  # MLflow's default experiment has the id 0
+    experiment: Experiment | None
+    if name.startswith(_ID):
+        experiment = client.get_experiment(name.removeprefix(_ID))
+    else:
+        experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        return str(client.create_experiment(name))
+    if experiment.lifecycle_stage == "deleted":
+        raise TrackingError(
+            f"the experiment {experiment.name!r} was deleted: restore it (mlflow experiments"
+            f" restore --experiment-id {experiment.experiment_id}), or name another one"
+        )
+    return str(experiment.experiment_id)
+
+
+# --- records ---
+
+
+class RunTarget(NamedTuple):
+    """Where the records of a job go: to a run that exists, or to one that is created for them."""
+
+    job: str
+    run_id: str | None = None
+    tracking_uri: str | None = None  # default: MLflow's own setting
+    timeout: float = SERVER_TIMEOUT
+    model: str | None = None  # URI of the logged model that is explained
+    links_figures: bool = True  # to the model; a server would add values without end
+    # The rest is for a run that is created.
+    experiment: str | None = None  # name or, with ``id:`` before it, id
+    run_name: str | None = None
+    parent: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class RunWriter:
+    """Writes the records of a job to a run. Writing a record again changes nothing.
+
+    A run has the records of one job, which numbers them. If the target belongs to another job, the
+    records go to a child of it.
+    """
+
+    target: RunTarget
+    run_id: str | None = None
+    _model_id: str | None = None  # of the model that is explained; read with the run's id
+
+    def write(self, records: Sequence[RunRecord]) -> str:
+        """Write records in the order of their numbers, and return the run's id."""
+        with tracking_errors("MLflow did not take the records"):
+            client = client_of(self.target.tracking_uri, self.target.timeout)
+            run = self._run(client)
+            run_id = str(run.info.run_id)
+            last = records[-1]
+            is_latest = int(run.data.tags.get(_RECORDS, 0)) <= last.number + 1
+            _log_files(client, run_id, self.target.job, records, is_latest=is_latest)
+            _log_inputs(client, run_id, records, self._model_id)
+            values = [value for record in records for value in _steps(record)]
+            tags = last.tags
+            linked = None
+            if is_latest:
+                tags = {
+                    **tags,
+                    _RECORDS: str(last.number + 1),
+                    _TABLES: _tables(run, self.target.job, last),
+                    "cfk.verdict": last.verdict,
+                }
+                if self.target.links_figures:
+                    linked = self._model_id
+            for record in records:
+                values += _figures(record, linked if record is last else None)
+            write(client, run_id, metrics=values, params=last.params, tags=tags)
+            if run_id != self.target.run_id and run.info.status == "RUNNING":
+                client.set_terminated(run_id)  # whoever made the target ends it
+            return run_id
+
+    def _run(self, client: MlflowClient) -> Run:
+        """Return the run of the job; claim or create it at its first record."""
+        if self.run_id is None:
+            self._model_id = _model_id(client, self.target.model)
+            self.run_id = self.target.run_id or self._created(client, self.target.parent)
+        run = client.get_run(self.run_id)
+        owner = run.data.tags.get(JOB)
+        if owner is None and EVALUATION not in run.data.tags:
+            client.set_tag(run.info.run_id, JOB, self.target.job)
+            run = client.get_run(run.info.run_id)  # another process may claim it at this moment
+            owner = run.data.tags[JOB]
+        if owner != self.target.job:
+            run = client.get_run(self._created(client, str(run.info.run_id)))
+        self.run_id = str(run.info.run_id)
+        return run
+
+    def _created(self, client: MlflowClient, parent: str | None) -> str:
+        """Return the run that an earlier record of the job created, or a new one."""
+        tags = {**(self.target.tags or {}), JOB: self.target.job}
+        if parent is None:
+            experiment = experiment_id(client, self.target.experiment)
+        else:
+            experiment = str(client.get_run(parent).info.experiment_id)
+            tags["mlflow.parentRunId"] = parent
+        condition = f"tags.`{JOB}` = '{self.target.job}'"
+        earlier = client.search_runs([experiment], condition, max_results=1)
+        if earlier:
+            return str(earlier[0].info.run_id)
+        run = client.create_run(experiment, tags=tags, run_name=self.target.run_name)
+        return str(run.info.run_id)
+
+
+def _log_files(
+    client: MlflowClient, run_id: str, job: str, records: Sequence[RunRecord], *, is_latest: bool
+) -> None:
+    """Log the tables and, with the record that has them, the documents of a run."""
+    documents: dict[str, Any] = {}
+    for record in records:
+        if record.rows:
+            documents[_file_of(job, record.number)] = record.table()
+        if record.environment is not None or record.number == 0:
+            documents["policy.json"] = record.policy
+        for name in ("population", "environment"):
+            content = getattr(record, name)
+            if content is not None:
+                documents[f"{name}.json"] = content
+    if is_latest:
+        documents[SUMMARY] = {"schema_version": SCHEMA_VERSION, "figures": records[-1].figures}
+    with tempfile.TemporaryDirectory(prefix="cfk-") as folder:
+        Path(folder, _TABLE).mkdir()
+        for name, content in documents.items():
+            text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+            Path(folder, name).write_text(text, encoding="utf-8")
+        client.log_artifacts(run_id, folder, "cfk")
+
+
+def _file_of(job: str, number: int) -> str:
+    """Return the name of the file with the rows of a record.
+
+    The job is in it because two processes may claim one run at the same moment.
+    """
+    return f"{_TABLE}/part-{job[:8]}-{number:06d}.json"
+
+
+def _tables(run: Run, job: str, last: RunRecord) -> str:
+    """Return the tag by which MLflow shows files as tables; it has room for a few of them."""
+    text = run.data.tags.get(_TABLES, "[]")
+    tables = json.loads(text)
+    for number in range(min(last.number + 1, _MOST_SHOWN)):
+        table = {"path": f"cfk/{_file_of(job, number)}", "type": "table"}
+        if table not in tables:
+            tables.append(table)
+    longer = json.dumps(tables)
+    return longer if len(longer) <= _LONGEST_TAG else text
+
+
+def _steps(record: RunRecord) -> Iterator[Value]:
+    """Yield the metrics of each explanation of a record."""
+    for step, row in enumerate(record.rows, start=record.first_step):
+        for name in PER_EXPLANATION:
+            if row.get(name) is not None:
+                yield Value(metric_of(name), float(row[name]), step, record.created)
+
+
+def _figures(record: RunRecord, model_id: str | None) -> Iterator[Value]:
+    """Yield the figures of the run up to a record, linked to a logged model if it is given.
+
+    The page of a logged model lists every value that is linked to it.
+    """
+    for name in PLOTTED:
+        value = record.figures.get(name)
+        if value is not None:
+            yield Value(metric_of(name), float(value), record.number, record.created, model_id)
+
+
+def _model_id(client: MlflowClient, uri: str | None) -> str | None:
+    """Return the id of a logged model of this store; None if the store does not have it."""
+    if uri is None or not uri.startswith("models:/"):
+        return None
+    name, _, version = uri.removeprefix("models:/").partition("/")
+    try:
+        if not version:
+            return str(client.get_logged_model(name).model_id)
+        return client.get_model_version(name, version).model_id or None
+    except Exception:  # noqa: BLE001 - whatever the store raises, there is no such model
+        return None
+
+
+def _log_inputs(
+    client: MlflowClient, run_id: str, records: Sequence[RunRecord], model_id: str | None
+) -> None:
+    """Log the population and the model that is explained as inputs, at the record with them."""
+    from mlflow.entities import DatasetInput, InputTag, LoggedModelInput
+
+    populations = [record.population for record in records if record.population is not None]
+    if not populations:
+        return
+    tags = [InputTag("mlflow.data.context", "population")]
+    datasets = [DatasetInput(_dataset_of(populations[-1]), tags)]
+    models = [] if model_id is None else [LoggedModelInput(model_id)]
+    client.log_inputs(run_id, datasets, models)
+
+
+def _dataset_of(population: Mapping[str, Any]) -> Dataset:
+    """Return the population as MLflow's dataset: columns, counts and fingerprint, without rows."""
+    from mlflow.data.code_dataset_source import CodeDatasetSource
+    from mlflow.data.meta_dataset import MetaDataset
+    from mlflow.entities import Dataset
+    from mlflow.types.schema import ColSpec, Schema, TensorSpec
+
+    columns: list[ColSpec | TensorSpec] = [
+        ColSpec(_COLUMN_TYPES.get(attribute["kind"], "string"), attribute["name"])
+        for attribute in population["attributes"]
+    ]
+    dataset = MetaDataset(  # type: ignore[abstract]
+        CodeDatasetSource({}),
+        name="population",
+        digest=population.get("fingerprint"),  # None for prototypes, which no count may describe
+        schema=Schema(columns),
+    )
+    profile = {f"num_{name}": population[name] for name in ("rows", "people") if name in population}
+    return Dataset(**{**dataset.to_dict(), "profile": json.dumps(profile)})
+
+
+class Value(NamedTuple):
+    name: str
+    value: float
+    step: int = 0
+    created: int | None = None  # milliseconds since 1970; default: now
+    model_id: str | None = None  # of a logged model
+
+
+def write(
+    client: MlflowClient,
+    run_id: str,
+    *,
+    metrics: Sequence[Value] = (),
+    params: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    texts: Mapping[str, str] | None = None,
+) -> None:
+    """Write to a run: first texts, by path, then all else in one batch."""
+    from mlflow.entities import Metric, Param, RunTag
+
+    for path, text in (texts or {}).items():
+        client.log_text(run_id, text, path)
+    now = time.time_ns() // 1_000_000
+    client.log_batch(
+        run_id,
+        [
+            Metric(name, value, now if created is None else created, step, model_id, run_id=run_id)
+            for name, value, step, created, model_id in metrics
+        ],
+        [Param(name, value) for name, value in (params or {}).items()],
+        [RunTag(name, value) for name, value in (tags or {}).items()],
+    )
+
+
+# --- reports ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportContents:
+    text: str  # the report as JSON
+    artifact: str  # where it is kept in the run
+    metrics: Sequence[Value]  # finite numbers
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+class LoggedReport(ABC):
+    """A report as JSON for a run: counts, shares and settings alone."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values."""
+
+    @abstractmethod
+    def _contents(self) -> ReportContents: ...
+
+    def to_json(self, indent: int | None = None) -> str:
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+    def log(
+        self,
+        run_id: str | None = None,
+        *,
+        experiment: str | None = None,
+        tracking_uri: str | None = None,
+        run_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> str:
+        """Log to MLflow: figures as metrics, settings as parameters, tags, and this report as an
+        artifact.
+        """
+        import mlflow
+
+        contents = self._contents()
+        with tracking_errors("MLflow did not take the report"):
+            client = client_of(tracking_uri)
+            active = mlflow.active_run()
+            if active and run_id is None and experiment is None and tracking_uri is None:
+                run_id = str(active.info.run_id)
+            is_new = run_id is None
+            if run_id is None:
+                run = client.create_run(experiment_id(client, experiment), run_name=run_name)
+                run_id = str(run.info.run_id)
+            write(
+                client,
+                run_id,
+                metrics=contents.metrics,
+                params=contents.params,
+                tags={**(tags or {}), **contents.tags},
+                texts={contents.artifact: contents.text},
+            )
+            if is_new:
+                client.set_terminated(run_id)
+        return run_id

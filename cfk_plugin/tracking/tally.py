@@ -1,0 +1,218 @@
+"""Figures of explanations: of one result, and of all records of a run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfk_plugin.data.outcome import ALREADY_DESIRED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfk_plugin.tracking.record import Figures, RunRecord
+
+PLOTTED = (
+    "asked",
+    "released",
+    "withheld_rate",
+    "k_min",
+    "k_mean",
+    "k_worst_min",
+    "ncp_mean",
+    "pureness_mean",
+    "pureness_min",
+    "native_rate",
+    "near_native_rate",
+    "prosecutor_risk_max",
+    "untracked",
+    "epsilon_spent",
+)
+"""Figures of a run that are metrics, for people who compare runs. The summary has the others."""
+
+_COPIES = ("native", "native-qi", "near-native")  # findings of detection that have a rate
+_LEAST = {
+    "k_min": "k",
+    "k_worst_min": "k_worst",
+    "k_desired_min": "k_desired",
+    "k_consistent_min": "k_consistent",
+    "k_effective_min": "k_effective",
+    "k_private_min": "k_private",
+    "pureness_min": "pureness",
+}
+_LARGEST = {"prosecutor_risk_max": "prosecutor_risk"}
+_MEANS = {
+    "k_mean": "k",
+    "ncp_mean": "ncp",
+    "pureness_mean": "pureness",
+    "pureness_low": "pureness_low",
+    "optimal_rate": "optimal",
+    "marketer_risk": "prosecutor_risk",
+    "cm": "minority",
+}
+_PERCENTILES = {"k_p05": ("k", 5), "ncp_p95": ("ncp", 95)}
+
+
+def figures(
+    columns: Mapping[str, Sequence[Any] | NDArray[Any]],
+) -> dict[str, int | float | None]:
+    """Return the figures of released regions; None if a region lacks the value.
+
+    Parameters
+    ----------
+    columns : mapping
+        The values of certificates and recounts by name, one per region.
+    """
+    known = {name: np.asarray(values) for name, values in columns.items() if _is_known(values)}
+    if "k" in known:
+        known["prosecutor_risk"] = 1 / known["k"]
+    if "majority" in known:
+        known["minority"] = ~known["majority"].astype(bool)
+    result: dict[str, int | float | None] = {}
+    for names, reduce in ((_LEAST, np.min), (_LARGEST, np.max), (_MEANS, np.mean)):
+        for name, column in names.items():
+            values = known.get(column)
+            result[name] = None if values is None else reduce(values).item()
+    for name, (column, percent) in _PERCENTILES.items():
+        values = known.get(column)
+        result[name] = None if values is None else float(np.percentile(values, percent))
+    return result
+
+
+FIELDS = (
+    *("k", "k_worst", "k_desired", "k_consistent", "k_effective", "k_private"),
+    *("ncp", "pureness", "pureness_low", "optimal", "majority"),
+)
+"""Columns that `figures` needs."""
+
+
+def _is_known(values: Sequence[Any] | NDArray[Any]) -> bool:
+    return len(values) > 0 and all(value is not None for value in values)
+
+
+def rates(found: Mapping[str, int]) -> dict[str, float | None]:
+    """Return the share of examined raw counterfactuals that copy a row; None if none was
+    examined.
+    """
+    examined = found["examined"]
+    return {
+        f"{finding.replace('-', '_')}_rate": found.get(finding, 0) / examined if examined else None
+        for finding in _COPIES
+    }
+
+
+def metric_of(name: str) -> str:
+    """Return the metric of a figure."""
+    return f"cfk.{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the records of a run count together."""
+
+    n_records: int = 0
+    counts: Mapping[str, int] = field(default_factory=Counter)
+    found: Mapping[str, int] = field(default_factory=Counter)  # see `RunRecord`
+    of_regions: Figures = field(default_factory=dict)  # empty before the first region
+    sample: Mapping[str, int] | None = None
+    epsilon_spent: float | None = None
+
+    def plus(self, record: RunRecord) -> Tally:
+        """Return the tally with one more record."""
+        regions = [] if record.of_prototypes else record.released
+        prototypes = record.released if record.of_prototypes else []
+        reasons = [row.get("reason") for row in record.rows]
+        more = Counter(
+            asked=len(record.rows),
+            released=len(record.released),
+            already_desired=reasons.count(ALREADY_DESIRED),
+            regions=len(regions),
+            released_native=sum(row["k"] < record.policy["k"] for row in regions),
+            prototypes=len(prototypes),
+            unproven=sum(row["guarantee"] == "none" for row in prototypes),
+        )
+        columns = {name: [row.get(name) for row in regions] for name in FIELDS}
+        spent = record.epsilon_spent
+        return Tally(
+            n_records=self.n_records + 1,
+            counts=Counter(self.counts) + more,
+            found=Counter(self.found) + Counter(record.found),
+            of_regions=self._merged(figures(columns), len(regions)),
+            sample=self.sample if record.sample is None else record.sample,
+            epsilon_spent=self.epsilon_spent if spent is None else spent,
+        )
+
+    def without_record(self, n_released: int) -> Tally:
+        """Return the tally with explanations that were released and of which there is no record."""
+        return replace(self, counts=Counter(self.counts) + Counter(untracked=n_released))
+
+    def _merged(self, more: Figures, n_more: int) -> Figures:
+        """Return the figures of the regions so far and of `n_more` others.
+
+        A figure is known only if it is known of all regions.
+        """
+        n_before = self.counts.get("regions", 0)
+        if n_before == 0 or n_more == 0:
+            return more if n_before == 0 else self.of_regions
+        merged: dict[str, int | float | None] = {}
+        for name in (*_LEAST, *_LARGEST, *_MEANS):
+            before = self.of_regions[name]
+            value = more[name]
+            if value is None or before is None:
+                merged[name] = None
+            elif name in _LEAST:
+                merged[name] = min(before, value)
+            elif name in _LARGEST:
+                merged[name] = max(before, value)
+            else:
+                merged[name] = (before * n_before + value * n_more) / (n_before + n_more)
+        return merged
+
+    @property
+    def figures(self) -> dict[str, int | float | None]:
+        """All figures of the run; None for a figure that is not known."""
+        counts = {name: self.counts.get(name, 0) for name in _COUNTS}
+        withheld = counts["asked"] - counts["released"]
+        # A query that has the desired outcome already needs no explanation.
+        n_needed = counts["asked"] - counts["already_desired"]
+        n_refused = withheld - counts["already_desired"]
+        found = {"examined": 0, **self.found}
+        if not found["examined"] and self.sample is not None:
+            found = dict(self.sample)
+        regions = {name: self.of_regions.get(name) for name in (*_LEAST, *_LARGEST, *_MEANS)}
+        everything = {
+            **counts,
+            "withheld": withheld,
+            "examined": self.found.get("examined", 0),
+            "withheld_rate": n_refused / n_needed if n_needed else None,
+            "sampled": None if self.sample is None else self.sample["examined"],
+            **rates(found),
+            **regions,
+            "epsilon_spent": self.epsilon_spent,
+        }
+        # JSON has no NaN.
+        return {
+            name: None if value is None or not math.isfinite(value) else value
+            for name, value in everything.items()
+        }
+
+    @property
+    def verdict(self) -> str:
+        """What the run shows: ``fail`` below k; ``review`` without release, record or guarantee;
+        otherwise ``pass``.
+        """
+        if self.counts.get("released_native"):
+            return "fail"
+        is_unsure = self.counts.get("untracked") or self.counts.get("unproven")
+        return "pass" if self.counts.get("released") and not is_unsure else "review"
+
+
+_COUNTS = (
+    *("asked", "released", "already_desired", "released_native"),
+    *("prototypes", "unproven", "untracked"),
+)
