@@ -13,7 +13,7 @@ from cfk_plugin import Attribute, Schema
 from cfk_plugin.data.codes import Codes, mixed
 from cfk_plugin.protection.boxes import Cells, Goal, regions_of
 from cfk_plugin.protection.exact import ExactLimits, exact_regions
-from cfk_plugin.protection.grasp import grasp_regions
+from cfk_plugin.protection.grasp import GraspSettings, grasp_regions
 from cfk_plugin.protection.mondrian import mondrian_regions
 from cfk_plugin.protection.regions import Regions
 
@@ -222,7 +222,12 @@ def test_too_few_people_give_nothing():
     assert mondrian_regions(world.cells, world.counterfactuals, 10) == [None] * n
     goal = Goal(k=10)
     grasp = grasp_regions(
-        world.cells, world.counterfactuals, goal, world.has_outcome, world.neighbors_of
+        world.cells,
+        world.counterfactuals,
+        goal,
+        world.has_outcome,
+        world.neighbors_of,
+        settings=GraspSettings(),
     )
     assert grasp == [None] * n
 
@@ -269,6 +274,7 @@ def test_grasp_region_contains_k_people():
             Goal(k=5),
             world.has_outcome,
             world.neighbors_of,
+            settings=GraspSettings(),
             random_state=1,
         )
         for _ in range(2)
