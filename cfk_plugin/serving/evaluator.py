@@ -19,6 +19,7 @@ from cfk_plugin._protect import protect
 from cfk_plugin.data.outcome import ALREADY_DESIRED
 from cfk_plugin.data.policy import PrivacyPolicy
 from cfk_plugin.errors import InputError, ModelError, did_you_mean, quiet
+from cfk_plugin.tracking.logger import evaluating
 from cfk_plugin.tracking.record import PER_EXPLANATION
 from cfk_plugin.tracking.run import EVALUATION, JOB, Value, write
 from cfk_plugin.tracking.tally import PLOTTED, figures, metric_of
@@ -90,7 +91,8 @@ class CounterfactualEvaluator(ModelEvaluator):
         client.set_tag(run_id, EVALUATION, "true")
         queries = pd.DataFrame(dataset.features_data)
         if is_protected:
-            with quiet("the protected model raised {}", ModelError):  # may quote the queries
+            # What it raises may quote the queries.
+            with evaluating(), quiet("the protected model raised {}", ModelError):
                 answers = model.predict(queries)
             table = _table_of(answers)
             summary = _summary_of(table, settings.get("cfk.k"))

@@ -106,11 +106,11 @@ def log_protected_model(
     most : int
         Queries that one request may have.
     track : bool
-        Whether the server logs explanations before it answers, to the tracking server of its
-        environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``). Records that this does
-        not take are in the file ``cfk-journal.jsonl`` of the server's working folder.
+        Whether the server records explanations. A record is in a file ``cfk-journal-*.jsonl`` of
+        the server's working folder before the answer leaves. A thread sends it to the tracking
+        server of the environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``).
     strict : bool
-        Whether the server withholds explanations that are neither logged nor in this file.
+        Whether the server withholds explanations whose record cannot be written to this file.
     pip_requirements : sequence of str, optional
         Requirements of the model, in addition to this package and MLflow. Default: MLflow loads the
         logged model in another process, and pins what it imports.

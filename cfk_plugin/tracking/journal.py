@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -52,7 +53,7 @@ def append(path: Path, target: RunTarget, record: RunRecord) -> None:
     Raises
     ------
     TrackingError
-        If this is not possible. An unfinished line may then be in the file, which is never sent.
+        If this is not possible.
     """
     content = {
         "schema_version": JOURNAL_VERSION,
@@ -64,11 +65,16 @@ def append(path: Path, target: RunTarget, record: RunRecord) -> None:
         with open(path, "a+b", buffering=0, opener=_open_private) as file:
             if _ends_within_line(file):
                 line = b"\n" + line
-            # One call, so that lines of several processes do not mix.
-            n_written = file.write(line)
-            if n_written != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(file.fileno())
+            start = file.seek(0, os.SEEK_END)
+            try:
+                # One call, so that lines of several processes do not mix.
+                n_written = file.write(line)
+                if n_written != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            except OSError:
+                _cut(file, start, len(line))
+                raise
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise TrackingError(f"the journal {path} cannot be written ({reason})") from None
@@ -138,6 +144,13 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def _cut(file: io.FileIO, start: int, length: int) -> None:
+    """Remove a line that may not be on disk, unless another process has written after it."""
+    with suppress(OSError):
+        if file.seek(0, os.SEEK_END) <= start + length:
+            file.truncate(start)
+
+
 def _ends_within_line(file: io.FileIO) -> bool:
     """Return True if a process ended, or a disk was full, before a line was written to its end."""
     size = file.seek(0, os.SEEK_END)
@@ -172,10 +185,19 @@ class Sender:
         with self._lock:
             append(self._path, target, record)
             if self._thread is None:
-                # A daemon: MLflow may wait for minutes, and the process must be able to end.
-                self._thread = threading.Thread(target=self._run, name="cfk-track", daemon=True)
-                self._thread.start()
+                self._thread = self._started()
         self._wakes.set()
+
+    def _started(self) -> threading.Thread | None:
+        """Return the thread that sends; None if there can be no more threads at the moment."""
+        # A daemon: MLflow may wait for minutes, and the process must be able to end.
+        thread = threading.Thread(target=self._run, name="cfk-track", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _log.warning("no thread can send the records in %s (%s)", self._path.parent, error)
+            return None
+        return thread
 
     def _run(self) -> None:
         pause, longest = _PAUSES

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
-import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,8 +24,21 @@ from cfk_plugin.errors import (
 )
 from cfk_plugin.tracking.journal import JOURNAL, Sender, append
 from cfk_plugin.tracking.record import Loggable, RunRecord
-from cfk_plugin.tracking.run import RunTarget, RunWriter, chosen_experiment, current_uri
+from cfk_plugin.tracking.run import RunTarget, RunWriter, absolute_uri, chosen_experiment
 from cfk_plugin.tracking.tally import Tally
+
+_log = logging.getLogger("cfk_plugin")
+_leaves: ContextVar[bool] = ContextVar("leaves", default=True)
+
+
+@contextmanager
+def evaluating() -> Iterator[None]:
+    """Within it, explanations do not leave, and no explainer records them."""
+    token = _leaves.set(False)
+    try:
+        yield
+    finally:
+        _leaves.reset(token)
 
 
 class RunLogger:
@@ -188,9 +203,13 @@ class RunLogger:
 
     def _announce(self, event: str, text: str) -> None:
         """Warn at the first event of its kind."""
-        if event not in self._announced:
-            self._announced.add(event)
+        if event in self._announced:
+            return
+        self._announced.add(event)
+        try:
             warn(text, UntrackedWarning)
+        except UntrackedWarning:  # warnings are errors, and a record that is kept is not lost
+            _log.warning("%s", text)
 
     def _placed(self, record: RunRecord, job: _Job, tally: Tally) -> RunRecord:
         """Return the record with its place in the run; only the first describes the population."""
@@ -201,6 +220,7 @@ class RunLogger:
             record,
             population=None if job.is_introduced else record.population,
             environment=None if job.is_introduced else environment,
+            tags={**self.tags, **record.tags},
             number=job.tally.n_records,
             first_step=job.tally.counts.get("asked", 0),
             figures=tally.figures,
@@ -214,7 +234,7 @@ class RunLogger:
         if run_id is None and not self.experiment:
             active = _active_run(self.tracking_uri)
             run_id, parent = (None, active) if self.run_name else (active, None)
-        uri = self.tracking_uri or current_uri()
+        uri = absolute_uri(self.tracking_uri)
         experiment = self.experiment or chosen_experiment()
         settings = json.dumps([record.params, record.policy, record.columns], sort_keys=True)
         # A new run belongs to its logger. All loggers of a process share a run that exists.
@@ -239,7 +259,7 @@ class RunLogger:
         return job
 
 
-Place = tuple[int, str, str | None, str]
+Place = tuple[int, str, str, str]
 """A process, settings, the address of a store, and a run or the experiment of a new run."""
 
 
@@ -271,9 +291,9 @@ _loggers: dict[tuple[str | None, bool, Path], RunLogger] = {}  # of this process
 
 
 def observe(explanations: Loggable, track: Track = False) -> bool:
-    """Log explanations if `track` says so; return whether they may leave. Never raises."""
+    """Log explanations if `track` says so; return whether they may leave."""
     logger = logger_of(track)
-    return logger is None or logger.submit(explanations)
+    return logger is None or not _leaves.get() or logger.submit(explanations)
 
 
 def logger_of(
@@ -301,10 +321,9 @@ def logger_of(
 
 
 def _active_run(tracking_uri: str | None) -> str | None:
-    """Return the active run of this thread, without importing MLflow to find out."""
-    mlflow = sys.modules.get("mlflow")
-    if mlflow is None or not hasattr(mlflow, "active_run"):
-        return None
+    """Return the active run of this thread, if it is in the store."""
+    import mlflow
+
     if tracking_uri is not None and tracking_uri != mlflow.get_tracking_uri():
         return None
     run = mlflow.active_run()
@@ -312,10 +331,9 @@ def _active_run(tracking_uri: str | None) -> str | None:
 
 
 def _active_model() -> str | None:
-    """Return the URI of MLflow's active model, without importing MLflow to find out."""
-    mlflow = sys.modules.get("mlflow")
-    if mlflow is None or not hasattr(mlflow, "get_active_model_id"):
-        return None
+    """Return the URI of MLflow's active model, if there is one."""
+    import mlflow
+
     model_id = mlflow.get_active_model_id()
     return None if model_id is None else f"models:/{model_id}"
 

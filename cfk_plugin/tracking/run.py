@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -44,10 +43,6 @@ _COLUMN_TYPES = {"numeric": "double", "date": "datetime"}  # by kind of attribut
 
 
 # --- stores ---
-
-
-class StoreDownError(TrackingError):
-    """The tracking server does not answer; the same records may be sent again later."""
 
 
 @contextmanager
@@ -98,9 +93,9 @@ def _check_server(uri: str, timeout: float) -> None:
             raise_on_status=False,
         )
     except Exception as error:
-        raise StoreDownError("the MLflow tracking server does not answer") from error
+        raise TrackingError("the MLflow tracking server does not answer") from error
     if answer.status_code >= 500:
-        raise StoreDownError(f"the MLflow tracking server answers with status {answer.status_code}")
+        raise TrackingError(f"the MLflow tracking server answers with status {answer.status_code}")
 
 
 def _check_file(uri: str) -> None:
@@ -131,15 +126,23 @@ def check_store(uri: str) -> None:
         raise TrackingError(str(missing)) from missing
 
 
-def current_uri() -> str | None:
-    """Return MLflow's tracking URI, paths made absolute, without importing MLflow for it; None for
-    the default.
+def absolute_uri(tracking_uri: str | None) -> str:
+    """Return the URI of a store, or MLflow's own, with an absolute path: a journal may be sent from
+    another folder.
     """
-    ask = getattr(sys.modules.get("mlflow"), "get_tracking_uri", None)
-    uri: str | None = os.environ.get("MLFLOW_TRACKING_URI") if ask is None else ask()
-    if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+    import mlflow
+
+    uri = tracking_uri or mlflow.get_tracking_uri()
+    if "://" not in uri and not uri.startswith("file:"):
+        return str(Path(uri).absolute()) if _is_path(uri) else uri
+    if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
         return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
-    return uri or None
+    return uri
+
+
+def _is_path(uri: str) -> bool:
+    """Return True for a folder, and False for a name such as "databricks"."""
+    return uri.startswith(".") or os.sep in uri
 
 
 def chosen_experiment() -> str | None:

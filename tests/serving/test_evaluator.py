@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,22 @@ class Document(mlflow.pyfunc.PythonModel):
 
     def predict(self, context, model_input, params=None):
         return json.loads(explanations().to_json())
+
+
+def test_evaluated_model_records_no_release(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing leaves, so a model that records its answers records none."""
+    monkeypatch.chdir(tmp_path)
+    with mlflow.start_run():
+        info = logged(6, track=True)
+    with mlflow.start_run():
+        result = evaluate_protected(info.model_uri)
+    assert result.metrics["cfk.asked"] == len(QUERIES)
+    while list(tmp_path.glob("cfk-journal*")):  # a thread would send it
+        time.sleep(0.05)
+    names = mlflow.search_runs(search_all_experiments=True)["tags.mlflow.runName"]
+    assert "served" not in names.to_list()
 
 
 def test_answers_may_be_a_document(store: str) -> None:

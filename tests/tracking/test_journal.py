@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from cfk_plugin import Population, PrivacyPolicy, Schema, protect
-from cfk_plugin.errors import InputError, UntrackedWarning
+from cfk_plugin.errors import InputError, TrackingError, UntrackedWarning
 from cfk_plugin.tracking import run as runs
 from cfk_plugin.tracking.logger import RunLogger, logger_of, observe
 from commands import output_of
@@ -57,7 +57,7 @@ def down(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Have no store answer, until the patch is undone."""
 
     def refuse(*_: Any) -> Any:
-        raise runs.StoreDownError("the MLflow tracking server does not answer")
+        raise TrackingError("the MLflow tracking server does not answer")
 
     with monkeypatch.context() as patch:
         patch.setattr(runs, "client_of", refuse)
@@ -98,6 +98,43 @@ def test_journal_keeps_records_without_a_store(journal: Path) -> None:
     assert len(caught) == 1
     assert [len(record.rows) for record in journaled(journal)] == [3, 3, 3]
     assert oct(journal.stat().st_mode & 0o777) == "0o600"
+
+
+def test_failed_write_leaves_no_line(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that may not be on disk is not sent: the answer is withheld, and its number is free."""
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    logger = RunLogger(tracking_uri=NOWHERE, journal=journal, strict=True)
+    with pytest.warns(UntrackedWarning):
+        observe(explanations(), logger)
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.warns(UntrackedWarning, match="no record"):
+        assert not observe(explanations(), logger)
+    monkeypatch.undo()
+    observe(explanations(), logger)
+    assert [record.number for record in journaled(journal)] == [0, 1]
+
+
+def test_warnings_as_errors_lose_nothing(journal: Path) -> None:
+    """A record in the journal is kept, whatever becomes of the warning about it."""
+    logger = RunLogger(tracking_uri=NOWHERE, journal=journal, strict=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [observe(explanations(), logger) for _ in range(2)] == [True, True]
+    assert [record.number for record in journaled(journal)] == [0, 1]
+
+
+def test_relative_store_is_sent_from_anywhere(
+    journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, down: pytest.MonkeyPatch
+) -> None:
+    """The journal has the absolute path of the store."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(UntrackedWarning):
+        observe(explanations(), RunLogger(tracking_uri="sqlite:///runs.db", journal=journal))
+    target = json.loads(journal.read_text())["target"]
+    assert target["tracking_uri"] == f"sqlite:///{tmp_path}/runs.db"
 
 
 def test_track_sends_each_record_once(
