@@ -1,6 +1,7 @@
 """The record of a call: its explanations as rows of a table, and the settings of the run.
 
-It has no value of the person who asked, and no row of the training table.
+It has no row of the training table, and no value of the person who asked except the label of their
+group, if the caller names a column of groups.
 """
 
 from __future__ import annotations

@@ -197,7 +197,8 @@ class RunTarget(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RunWriter:
-    """Writes the records of a job to a run. Writing a record again changes nothing.
+    """Writes the records of a job to a run. Writing a record again changes nothing in a database;
+    a store of files keeps both values of each metric.
 
     A run has the records of one job, which numbers them. If the target belongs to another job, the
     records go to a child of it.
