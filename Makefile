@@ -62,7 +62,7 @@ test: $(READY) $(AXE)
 	@$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --benchmark-skip
 
 slow: $(READY) $(AXE)
-	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --benchmark-skip
+	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --dist worksteal --benchmark-skip
 
 bench: $(READY)
 	@$(BIN)/python -m pytest --benchmark-only -p no:randomly -p no:xdist -rN
