@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cfk_plugin.data.codes import MISSING, Floats, Ints, Mask
+from cfk_plugin.protection.diversity import Diversity, merge
 from cfk_plugin.protection.groups import cover, divide
 
 K = 5
@@ -231,3 +232,16 @@ def test_no_one_else_is_no_error() -> None:
         points, np.zeros(K, np.int64), no_one, np.zeros(0, bool), np.arange(K), np.ones(1), K
     )
     assert len(result.group) == len(result.extra) == 0
+
+
+def test_group_merges_with_the_nearest() -> None:
+    """The group in the middle has one sensitive value; with the right one, its region is smaller."""
+    points = np.array([[0.0], [1.0], [5.0], [6.0], [9.0], [10.0]])
+    group = np.array([0, 0, 1, 1, 2, 2])
+    values = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 1.0])
+    diversity = Diversity([values], [values], [False], l=2, t=None)
+    merged = merge(group, points, np.array([np.inf]), diversity)
+    assert merged is not None
+    assert merged.tolist() == [0, 0, 1, 1, 1, 1]
+    alike = Diversity([np.zeros(6)], [np.zeros(6)], [False], l=2, t=None)
+    assert merge(group, points, np.array([np.inf]), alike) is None
