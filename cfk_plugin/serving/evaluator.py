@@ -141,12 +141,10 @@ def _check(config: dict[str, Any], *, is_protected: bool) -> None:
 def _table_of(answers: Any) -> pd.DataFrame:
     """Return status and figures of each answer of a protected model.
 
-    Answers are the content of `Explanations.to_json`, or records.
+    The answers are the content of `Explanations.to_json`.
     """
-    if isinstance(answers, Mapping):
-        entries = answers.get("explanations", [])
-        answers = [{**entry, **(entry.get("certificate") or {})} for entry in entries]
-    table = pd.DataFrame(answers)
+    entries = answers.get("explanations", []) if isinstance(answers, Mapping) else []
+    table = pd.DataFrame([{**entry, **(entry.get("certificate") or {})} for entry in entries])
     if "status" not in table:
         raise InputError(
             "the protected model did not answer with explanations; was it logged by"
