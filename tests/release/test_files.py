@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import joblib
-import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +17,7 @@ from cfk_plugin import Attribute, Hierarchy, KAnonymizer, Population, PrivacyPol
 from cfk_plugin.cli import app
 from cfk_plugin.errors import InputError
 from cfk_plugin.release.files import FileRecount, recount
+from worlds import Bank, residents
 
 CANARY = "secret-7f3a"
 LEVELS = ["low", "mid", "high"]
@@ -27,39 +27,7 @@ KEY = b"the key of these tests"
 K = 5
 
 
-def residents(n: int = 240) -> pd.DataFrame:
-    """Return people with a column of each kind, and some gaps."""
-    random = np.random.default_rng(0)
-    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(random.integers(0, 300, n), "D")
-    table = pd.DataFrame(
-        {
-            "name": [f"{CANARY}-{i}" for i in range(n)],
-            "age": random.integers(18, 60, n),
-            "zip": random.choice([*ZIPS], n),
-            "school": random.choice(LEVELS, n),
-            "salary": random.integers(20, 120, n),
-            "job": random.choice(["a", "b", "c"], n),
-            "since": days,
-        }
-    )
-    table.loc[3:9, "job"] = None
-    return table
-
-
-class Bank:
-    """Grants where the score reaches a limit; another limit is another model."""
-
-    classes_ = np.array(["no", "yes"])
-
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
-
-    def predict(self, rows: pd.DataFrame) -> np.ndarray:
-        score = rows["salary"] + rows["age"] + 9 * (rows["school"] == "high")
-        return np.where(score >= self.limit, "yes", "no")
-
-
-TABLE = residents()
+TABLE = residents().table.assign(name=[f"{CANARY}-{i}" for i in range(240)])
 ROLES: dict[str, Any] = {
     "quasi_identifiers": QUASI,
     "identifiers": ["name"],
