@@ -520,7 +520,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
             policy=self.policy.to_dict(),
             columns=list(self.columns),
             rows=rows,
-            found=self._n_of_finding(),
+            n_of_finding=self._n_of_finding(),
             epsilon_spent=self._epsilon_spent(),
             quasi_identifiers=quasi_identifiers,
             population=population,

@@ -127,9 +127,11 @@ def _check(config: dict[str, Any], *, is_protected: bool) -> None:
                 " of evaluator_config, or evaluate the explainer that is behind it"
             )
         return
-    if lacking := [name for name in _NEEDED if config.get(name) is None]:
-        raise InputError(f"evaluator_config lacks {', '.join(lacking)}")
-    if unknown := sorted(set(config) - set(_KNOWN)):
+    missing = [name for name in _NEEDED if config.get(name) is None]
+    if missing:
+        raise InputError(f"evaluator_config lacks {', '.join(missing)}")
+    unknown = sorted(set(config) - set(_KNOWN))
+    if unknown:
         raise InputError(
             f"evaluator_config has unknown settings {', '.join(unknown)}; known:"
             f" {', '.join(_KNOWN)}{did_you_mean(unknown, _KNOWN)}"

@@ -290,10 +290,10 @@ def _inferred_requirements(content: Mapping[str, Any], folder: Path) -> list[str
     """
     path = str(folder / "inferred")
     mlflow.pyfunc.save_model(path=path, pip_requirements=[], **content)
-    found: list[str] = mlflow.models.infer_pip_requirements(  # type: ignore[no-untyped-call]
+    requirements: list[str] = mlflow.models.infer_pip_requirements(  # type: ignore[no-untyped-call]
         path, "python_function", fallback=[]
     )
-    return [requirement for requirement in found if requirement != pinned()]
+    return [requirement for requirement in requirements if requirement != pinned()]
 
 
 def _write(
@@ -301,9 +301,9 @@ def _write(
 ) -> dict[str, str]:
     """Write what answers and its models to a folder; return the artifacts by name."""
     artifacts = {}
-    given = anonymizer.model_.model
-    has_threshold = model is not None and isinstance(given, Thresholded)
-    settings = {**settings, "threshold": given.threshold if has_threshold else None}
+    model_of_fit = anonymizer.model_.model
+    has_threshold = model is not None and isinstance(model_of_fit, Thresholded)
+    settings = {**settings, "threshold": model_of_fit.threshold if has_threshold else None}
     later: Sequence[LabelModel] = ()
     if isinstance(anonymizer, DPPrototypes):
         # MLflow's pickle has no accountant, and the model is an artifact of its own.
@@ -315,7 +315,7 @@ def _write(
         later = anonymizer.later_
         artifacts[_CATALOGUE] = str(folder / "catalogue.cfk")
         catalogue.save(artifacts[_CATALOGUE], notes=settings, handles=False)
-    artifacts[_MODEL] = save_object(given, folder / _MODEL) if model is None else model
+    artifacts[_MODEL] = save_object(model_of_fit, folder / _MODEL) if model is None else model
     for i, later_model in enumerate(later):
         name = _LATER.format(i)
         artifacts[name] = save_object(later_model.model, folder / name)

@@ -102,7 +102,7 @@ class RunLogger:
         self.strict = require("strict", strict, bool, "write True or False")
         self.journal = Path(journal).absolute()
         self.in_server = in_server
-        self._given = run_id
+        self._chosen_run = run_id
         self._jobs: dict[Place, _Job] = {}
         self._latest: _Job | None = None
         self._senders: dict[int, Sender] = {}  # by process, as a server may fork
@@ -111,7 +111,7 @@ class RunLogger:
     @property
     def run_id(self) -> str | None:
         """Id of the run that was logged to last; None until a record arrived there."""
-        return self._given if self._latest is None else self._latest.writer.run_id
+        return self._chosen_run if self._latest is None else self._latest.writer.run_id
 
     def log(self, explanations: Loggable) -> str:
         """Log explanations now: parameters, metrics, tags and their table; return the run's id.
@@ -229,7 +229,7 @@ class RunLogger:
 
     def _job(self, record: RunRecord) -> _Job:
         """Return the job of a record: this process, the place to log to, and the settings."""
-        run_id = self._given
+        run_id = self._chosen_run
         parent = None
         if run_id is None and not self.experiment:
             active = _active_run(self.tracking_uri)

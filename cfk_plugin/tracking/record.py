@@ -113,7 +113,7 @@ class RunRecord:
     columns: list[str]  # features, in order
     quasi_identifiers: list[str]  # attributes with an NCP
     rows: list[dict[str, Any]]  # one per explanation; see `table`
-    found: dict[str, int]  # how many detection examined, and how many have each finding
+    n_of_finding: dict[str, int]  # how many detection examined, and how many have each finding
     # As `found`, of counterfactuals that an explainer gave for a few people at fit.
     sample: dict[str, int] | None = None
     epsilon_spent: float | None = None  # so far; None without a budget or a guarantee

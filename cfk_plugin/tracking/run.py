@@ -147,8 +147,9 @@ def _is_path(uri: str) -> bool:
 
 def chosen_experiment() -> str | None:
     """Return the experiment named by the environment, as ``mlflow.set_experiment`` sets it."""
-    if chosen := os.environ.get("MLFLOW_EXPERIMENT_ID"):
-        return f"{_ID}{chosen}"
+    number = os.environ.get("MLFLOW_EXPERIMENT_ID")
+    if number:
+        return f"{_ID}{number}"
     return os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
 
 

@@ -68,18 +68,18 @@ def figures(
     columns : mapping
         The values of certificates and recounts by name, one per region.
     """
-    known = {name: np.asarray(values) for name, values in columns.items() if _is_known(values)}
-    if "k" in known:
-        known["prosecutor_risk"] = 1 / known["k"]
-    if "majority" in known:
-        known["minority"] = ~known["majority"].astype(bool)
+    arrays = {name: np.asarray(values) for name, values in columns.items() if _is_known(values)}
+    if "k" in arrays:
+        arrays["prosecutor_risk"] = 1 / arrays["k"]
+    if "majority" in arrays:
+        arrays["minority"] = ~arrays["majority"].astype(bool)
     result: dict[str, int | float | None] = {}
     for names, reduce in ((_LEAST, np.min), (_LARGEST, np.max), (_MEANS, np.mean)):
         for name, column in names.items():
-            values = known.get(column)
+            values = arrays.get(column)
             result[name] = None if values is None else reduce(values).item()
     for name, (column, percent) in _PERCENTILES.items():
-        values = known.get(column)
+        values = arrays.get(column)
         result[name] = None if values is None else float(np.percentile(values, percent))
     return result
 
@@ -95,13 +95,15 @@ def _is_known(values: Sequence[Any] | NDArray[Any]) -> bool:
     return len(values) > 0 and all(value is not None for value in values)
 
 
-def rates(found: Mapping[str, int]) -> dict[str, float | None]:
+def rates(n_of_finding: Mapping[str, int]) -> dict[str, float | None]:
     """Return the share of examined raw counterfactuals that copy a row; None if none was
     examined.
     """
-    examined = found["examined"]
+    examined = n_of_finding["examined"]
     return {
-        f"{finding.replace('-', '_')}_rate": found.get(finding, 0) / examined if examined else None
+        f"{finding.replace('-', '_')}_rate": n_of_finding.get(finding, 0) / examined
+        if examined
+        else None
         for finding in _COPIES
     }
 
@@ -117,7 +119,7 @@ class Tally:
 
     n_records: int = 0
     counts: Mapping[str, int] = field(default_factory=Counter)
-    found: Mapping[str, int] = field(default_factory=Counter)  # see `RunRecord`
+    n_of_finding: Mapping[str, int] = field(default_factory=Counter)  # see `RunRecord`
     of_regions: Figures = field(default_factory=dict)  # empty before the first region
     sample: Mapping[str, int] | None = None
     epsilon_spent: float | None = None
@@ -141,7 +143,7 @@ class Tally:
         return Tally(
             n_records=self.n_records + 1,
             counts=Counter(self.counts) + more,
-            found=Counter(self.found) + Counter(record.found),
+            n_of_finding=Counter(self.n_of_finding) + Counter(record.n_of_finding),
             of_regions=self._merged(figures(columns), len(regions)),
             sample=self.sample if record.sample is None else record.sample,
             epsilon_spent=self.epsilon_spent if spent is None else spent,
@@ -181,17 +183,17 @@ class Tally:
         # A query that has the desired outcome already needs no explanation.
         n_needed = counts["asked"] - counts["already_desired"]
         n_refused = withheld - counts["already_desired"]
-        found = {"examined": 0, **self.found}
-        if not found["examined"] and self.sample is not None:
-            found = dict(self.sample)
+        n_of_finding = {"examined": 0, **self.n_of_finding}
+        if not n_of_finding["examined"] and self.sample is not None:
+            n_of_finding = dict(self.sample)
         regions = {name: self.of_regions.get(name) for name in (*_LEAST, *_LARGEST, *_MEANS)}
         everything = {
             **counts,
             "withheld": withheld,
-            "examined": self.found.get("examined", 0),
+            "examined": self.n_of_finding.get("examined", 0),
             "withheld_rate": n_refused / n_needed if n_needed else None,
             "sampled": None if self.sample is None else self.sample["examined"],
-            **rates(found),
+            **rates(n_of_finding),
             **regions,
             "epsilon_spent": self.epsilon_spent,
         }
