@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -34,7 +33,6 @@ from cfk_plugin import (
 )
 from cfk_plugin.errors import BundleError, InputError, ModelError, PolicyError
 from cfk_plugin.serving import save_protected_model
-from cfk_plugin.serving.signature import example_of
 from model_server import K, logged, patients, served
 
 NAME = "patients-explained"
@@ -111,14 +109,6 @@ def test_loaded_explainer_is_logged_again(mlflow_store: str, tmp_path: Path) -> 
         info = log_protected_model(loaded, pip_requirements=[])
     again = load_protected(info.model_uri)
     assert again.explain(QUERIES) == loaded.explain(QUERIES)
-
-
-def test_logging_a_copy_spends_nothing(tmp_path: Path) -> None:
-    """The fitted prototypes stay as they are."""
-    fitted = prototypes()
-    before = copy.copy(fitted)
-    save_protected_model(fitted, tmp_path / "model", pip_requirements=[])
-    assert vars(fitted) == vars(before)
 
 
 # --- the model that is explained --------------------------------------------------------------------
@@ -276,11 +266,6 @@ def test_nothing_of_a_row_is_shown(registry: Any) -> None:
     assert not [pay for pay in pays if pay in said]
 
 
-def test_code_is_logged_along(registry: Any) -> None:
-    """The user's own modules are in the folder of the model."""
-    assert (folder_of(registry.model_uri) / "code" / "model_server.py").exists()
-
-
 def test_another_process_loads_the_model(registry: Any, entry: tuple[str, Any]) -> None:
     """The model's code is found in the folder of the model."""
     code = f"""
@@ -307,14 +292,6 @@ def test_example_is_answered(registry: Any) -> None:
     assert not example.merge(served(), how="inner").size
 
 
-def test_example_of_prototypes_is_a_drawn_row() -> None:
-    """Rows of prototypes come from noised counts."""
-    fitted = prototypes()
-    example = example_of(fitted)
-    assert example is not None
-    assert len(example.merge(fitted.served_.frame, how="inner"))
-
-
 def test_tracked_model_has_no_example(mlflow_store: str) -> None:
     """MLflow tries an example, and the answer would be recorded as a release."""
     with mlflow.start_run():
@@ -334,13 +311,3 @@ def test_requirements_have_the_package(tmp_path: Path) -> None:
         package == f"cfk-plugin=={version('cfk-plugin')}"
         or (tmp_path / "model" / package).is_file()
     )
-
-
-@pytest.mark.slow
-def test_mlflow_infers_the_pins(tmp_path: Path) -> None:
-    """Without requirements, MLflow notes what the model imports."""
-    save_protected_model(catalogue(), tmp_path / "model")
-    pins = {f"{name}=={version(name)}" for name in ("mlflow", "scikit-learn", "pandas")}
-    found = requirements_in(tmp_path / "model")
-    assert pins <= found
-    assert len([line for line in found if "cfk" in line]) == 1
