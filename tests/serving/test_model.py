@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -264,22 +261,6 @@ def test_nothing_of_a_row_is_shown(registry: Any) -> None:
         if path.is_file():
             said += path.read_bytes().decode(errors="replace")
     assert not [pay for pay in pays if pay in said]
-
-
-def test_another_process_loads_the_model(registry: Any, entry: tuple[str, Any]) -> None:
-    """The model's code is found in the folder of the model."""
-    code = f"""
-import mlflow, pandas
-queries = pandas.DataFrame({{"age": [30], "town": ["Ghent"], "pay": [1], "illness": ["x"]}})
-print(len(mlflow.pyfunc.load_model({registry.model_uri!r}).predict(queries)["explanations"]))
-"""
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    paths = [path for path in paths if not path.endswith("servers")]
-    env = os.environ | {"MLFLOW_TRACKING_URI": entry[0], "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env
-    )
-    assert done.stdout.strip() == "1", done.stderr
 
 
 def test_example_is_answered(registry: Any) -> None:

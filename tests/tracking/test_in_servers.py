@@ -145,25 +145,24 @@ from tracked import explanations
 from cfk_plugin.tracking.logger import RunLogger
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 warnings.simplefilter("ignore")
-logger = RunLogger(
-    tracking_uri="http://127.0.0.1:9", in_server={in_server}, strict=True, journal="journal.jsonl"
-)
-resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, 6_000))
-print([logger.submit(explanations()) for _ in range(10)])
+uri = "http://127.0.0.1:9"
+for in_server in (False, True):
+    logger = RunLogger(tracking_uri=uri, in_server=in_server, strict=True, journal=f"{{in_server}}.jsonl")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, 6_000))
+    print([logger.submit(explanations()) for _ in range(10)])
 """
 
 
-@pytest.mark.parametrize("in_server", [False, True])
-def test_full_disk_withholds(in_server: bool, tmp_path: Path) -> None:
+def test_full_disk_withholds(tmp_path: Path) -> None:
     """The journal has exactly what was released, after a line that did not fit."""
-    code = FULL_DISK.format(paths=PATHS, in_server=in_server)
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", FULL_DISK.format(paths=PATHS)]
     output = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
-    kept = [word == "True" for word in output.stdout.strip(" []\n").split(", ")]
-    assert kept[0]
-    assert not kept[-1]
-    lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines(True)]
-    assert len([line for line in lines if line.endswith("\n")]) == sum(kept)
+    for name, answers in zip(("False", "True"), output.stdout.splitlines(), strict=True):
+        released = [word == "True" for word in answers.strip(" []").split(", ")]
+        assert released[0]
+        assert not released[-1]
+        text = "".join(path.read_text() for path in tmp_path.glob(f"{name}*"))
+        assert text.count("\n") == sum(released)
 
 
 # --- real processes, and MLflow over HTTP ---
