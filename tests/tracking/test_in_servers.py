@@ -204,8 +204,8 @@ def test_killed_process_loses_nothing(hasty: pytest.MonkeyPatch, tmp_path: Path)
     with tracking_server(tmp_path) as tracking:
         tracking.start()
         process = serve(tmp_path, tracking, n=400, pause=0.005)
-        read_until(process, 150)
-        n_kept = max(150, kill(process))
+        read_until(process, 50)
+        n_kept = max(50, kill(process))
         assert in_journals(tmp_path)
         for _ in range(2):
             output_of("track", *in_journals(tmp_path))
@@ -214,25 +214,23 @@ def test_killed_process_loses_nothing(hasty: pytest.MonkeyPatch, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failure", ["stopped", "hung"])
-def test_tracking_server_that_fails_has_each_record_once(
-    failure: str, hasty: pytest.MonkeyPatch, tmp_path: Path
+def test_failing_tracking_server_has_each_record_once(
+    hasty: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It fails while records come, and is there again later."""
+    """It hangs and goes on, is killed and starts again, while records come; none waits for it."""
     with tracking_server(tmp_path) as tracking:
         tracking.start()
-        process = serve(tmp_path, tracking, n=200, pause=0.02)
+        process = serve(tmp_path, tracking, n=120, pause=0.02)
+        read_until(process, 30)
+        tracking.hang()
         read_until(process, 60)
-        if failure == "stopped":
-            tracking.kill()
-        else:
-            tracking.hang()
-        read_until(process, 200)  # no record waits for MLflow
         assert in_journals(tmp_path)
-        if failure == "stopped":
-            tracking.start()
-        else:
-            tracking.go_on()
+        tracking.go_on()
+        read_until(process, 90)
+        tracking.kill()
+        read_until(process, 120)
+        assert in_journals(tmp_path)
+        tracking.start()
         wait_until(lambda: not in_journals(tmp_path), seconds=120)
         kill(process)
-        assert logged_rows(tracking.url) == 600
+        assert logged_rows(tracking.url) == 360
