@@ -84,28 +84,24 @@ CONTROLS = """\
 
 *For a data protection officer or an auditor: which section of a privacy report helps with which rule or standard?*
 
-Each row names a rule or a standard, what it asks for, and the sections of the [privacy report](index.md) that hold
-evidence for it, with their numbers in the report. A section is evidence for a part of what a rule asks. Whether it is enough
-is your decision. *Note* begins a remark about the report that is not part of the rule.
+Each row names a rule or a standard, what it asks for, and the sections of the [privacy report](index.md) with evidence for
+a part of it. Whether that is enough is your decision. *Note* begins a remark about the report that is not part of the rule.
 
 **This is not legal advice, and it does not claim that a rule is met.** Rules change. Have counsel check every row that you
-rely on.
-
-The map has no rows for recital 26, Art. 25 and Art. 35 of the GDPR (identifiable persons, data protection by design, impact
-assessment). They concern your whole processing, and a report can be one part of your answer.
+rely on. The map has no rows for recital 26, Art. 25 and Art. 35 of the GDPR (identifiable persons, data protection by
+design, impact assessment): they concern your whole processing.
 
 The last column says what was read for the row, and when:
 
 * *text*: the rule itself, or an official page about it.
-* *abstract*: the abstract of a standard that is sold, not the standard.
-* *secondary sources*: notes about the rule, such as those of law firms or vendors. For these rows, read the rule itself.
+* *abstract*: the abstract of a standard that is sold.
+* *secondary sources*: notes about the rule, such as those of law firms. Read the rule itself.
 * *recalled*: nothing. The author wrote the row from memory.
 
-If this is a link, it leads to the page that was read, in a stored copy that may be older than the date beside it. Otherwise
-the row was checked from other notes. The link *published* then only says where the rule is, and was not opened.
+If this is a link, it leads to the page that was read, in a stored copy that may be older than the date next to it. The link
+*published* says where the rule is, and was not opened.
 
-A report says how many rows were checked more than a year before its own date, and its JSON has the same rows under
-`controls`.
+A report says how many rows were checked more than a year before its own date. Its JSON has the same rows under `controls`.
 """
 
 REGIONS = {
@@ -143,15 +139,8 @@ def cited(source: str) -> str:
 
 
 PLAIN = (
-    *("baseline", "calibrated", "count", "house rule", "measured", "own definition", "recomputed"),
-    *(
-        "recount",
-        "the policy",
-        "the privacy accountant",
-        "the protector",
-        "the recount",
-        "the small",
-    ),
+    *("baseline", "calibrated", "count", "measured", "own definition", "recount"),
+    *("the privacy accountant", "the protector", "the recount", "the smallest"),
 )
 """Beginnings of sources that are no publication; the page says so once, in its first lines."""
 
