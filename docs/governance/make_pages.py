@@ -38,11 +38,13 @@ the name, start here:
 | Does the explainer copy training rows? | [native_rate](#native_rate) |
 | What does a check of a report mean? | [Checks](#checks) |
 
-Every entry has a formula, a direction, a range and a source. An entry without a source has that of the entry above it, or
-is a count or a definition of our own. *Where* names functions of `cfk_plugin.metrics` and other places.
+Every entry has a formula, a range and a source. In square brackets, ↑ means that higher is better, and ↓ that lower is better. An
+entry without a source has that of the entry above it, or is a count or a definition of our own. *Where* names functions of
+`cfk_plugin.metrics` and other places.
+
 `Explanations.summary()` has many of the figures, over the explanations of one call. `Certificate` and `RegionRecount` have
-those of one release, without `_min` or `_mean`; the second is for the data holder only. A report computes the same figures
-over the logged runs, and its JSON also says what each does not show.
+those of one release, without `_min` or `_mean`. A report computes them over the logged runs, and its JSON also says what each
+does not show.
 
 Signs: *D* is the training population with rows x_i, *f* the model, *c\\** the desired outcome. A release *r* is a region
 *R* (one range or set per quasi-identifier) with private values s_r. *E(r)* are the people of *D* whose quasi-identifiers
@@ -164,13 +166,24 @@ def described(
         statuses = [part.split(": ", 1) for part in STATUS.split(entry["formula"])]
         lines += [f"**{title}**", "", *(f"* *{status}*: {rule}." for status, rule in statuses)]
     else:
-        direction = f"{sentence(entry['direction'])} ({entry['range']})."
         where = f"*Where:* {entry['where']}." if "where" in entry else ""
-        lines += [f"**{title}**: {spelled(entry['formula'])}.", ""]
-        lines += [" ".join(part for part in (direction, where, source) if part)]
+        formula = f"**{title}**: {spelled(entry['formula'])} [{values_of(entry)}]."
+        lines += [" ".join(part for part in (formula, where, source) if part)]
     if "remarks" in entry:
         lines += ["", entry["remarks"].rstrip()]
     return "\n".join(wrapped(line) for line in lines) + "\n"
+
+
+ARROWS = {"higher is better": "↑ ", "lower is better": "↓ ", "no direction": ""}
+
+
+def values_of(entry: Mapping[str, str]) -> str:
+    """Return range and direction of a figure, the direction as an arrow if it is a plain one."""
+    direction, values = entry["direction"], entry["range"]
+    for words, arrow in ARROWS.items():
+        if direction.startswith(words):
+            return f"{arrow}{values}{direction.removeprefix(words)}"
+    return f"{values}; {direction}"
 
 
 STATUS = re.compile(r"; (?=(?:review|fail): )")
@@ -179,11 +192,6 @@ STATUS = re.compile(r"; (?=(?:review|fail): )")
 def spelled(text: str) -> str:
     """Return a text in which no sign means anything to Markdown."""
     return text.replace("*", r"\*")
-
-
-def sentence(text: str) -> str:
-    """Return a text with a capital letter."""
-    return text[0].upper() + text[1:]
 
 
 def wrapped(line: str) -> str:
