@@ -31,7 +31,7 @@ NONE = "–"
 
 
 def main() -> None:
-    """Write page, tables and figures from the results that are kept beside this script."""
+    """Write page, tables and figures from the results in this folder."""
     results = Results.from_json((HERE / "results.json").read_text(encoding="utf-8"))
     draw_figures(results, HERE / "figures")
     write_tables(results, HERE / "tables")
