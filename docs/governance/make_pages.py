@@ -43,7 +43,7 @@ entry without a source has that of the entry above it, or is a count or a defini
 `cfk_plugin.metrics` and other places.
 
 `Explanations.summary()` has many of the figures, over the explanations of one call. `Certificate` and `RegionRecount` have
-those of one release, without `_min` or `_mean`. A report computes them over the logged runs, and its JSON also says what each
+those of one release, without `_min`, `_mean` or `_max`. A report computes them over the logged runs, and its JSON also says what each
 does not show.
 
 Signs: *D* is the training population with rows x_i, *f* the model, *c\\** the desired outcome. A release *r* is a region
