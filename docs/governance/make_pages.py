@@ -71,8 +71,9 @@ number of cases.
 GROUPS = {
     "Checks": """\
 A check compares a figure with a threshold. It gives *pass*, *review* (a person has to decide) or *fail*, or *not measured*
-if there is nothing to judge. A check has the source of the figure that it judges. If both have the same name, such as
-`k_min`, the entry is above.
+if there is nothing to judge. A check has the source of the figure that it judges. Some checks have the name of a figure
+above: `k_min`, `k_desired_min`, `k_consistent_min` and `k_effective_min` must be at least k, `untracked` must be 0, and the
+interval of each `group_gap` must be inside the tolerance, with a group for every explanation.
 """,
     "Attacks": """\
 Success rates of attacks. [Audits](audits.md) describes what each attacker knows and does. An attack that does not work is
@@ -167,7 +168,8 @@ def described(
         lines += [f"**{title}**", "", *(f"* *{status}*: {rule}." for status, rule in statuses)]
     else:
         where = f"*Where:* {entry['where']}." if "where" in entry else ""
-        formula = f"**{title}**: {spelled(entry['formula'])} [{values_of(entry)}]."
+        formula = entry["formula"].partition("; the check")[0]
+        formula = f"**{title}**: {spelled(formula)} [{values_of(entry)}]."
         lines += [" ".join(part for part in (formula, where, source) if part)]
     if "remarks" in entry:
         lines += ["", entry["remarks"].rstrip()]
