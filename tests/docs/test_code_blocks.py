@@ -55,7 +55,6 @@ NOT_RUN = {
 
 NEEDS = {
     "README.md": "dice_ml",
-    "docs/explanation/compared.md": "nice",
     "docs/tutorials/quick-start.md": "dice_ml",
     "docs/how-to/protect-on-spark.md": "pyspark",
     "docs/how-to/answer-with-prototypes.md": "opendp",
@@ -70,7 +69,6 @@ OWN_PROCESS = {
 }
 
 SLOW = {
-    "docs/explanation/compared.md",
     "docs/explanation/methods-of-the-papers.md",
     "docs/how-to/answer-from-a-catalogue.md",
     "docs/how-to/answer-with-prototypes.md",
