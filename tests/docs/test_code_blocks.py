@@ -72,7 +72,7 @@ OWN_PROCESS = {
 SLOW = {
     "docs/explanation/compared.md",
     "docs/explanation/methods-of-the-papers.md",
-    "docs/how-to/answer-from-a-catalogue.md",
+    "docs/how-to/publish-a-catalogue.md",
     "docs/how-to/answer-with-prototypes.md",
     "docs/how-to/audit-a-release.md",
     "docs/how-to/choose-a-policy.md",
