@@ -76,7 +76,6 @@ SLOW = {
     "docs/how-to/answer-with-prototypes.md",
     "docs/how-to/audit-a-release.md",
     "docs/how-to/choose-a-policy.md",
-    "docs/how-to/keep-a-budget.md",
     "docs/how-to/log-to-mlflow.md",
     "docs/how-to/make-a-report.md",
     "docs/how-to/protect-on-spark.md",
