@@ -70,11 +70,10 @@ OWN_PROCESS = {
 
 SLOW = {
     "docs/explanation/methods-of-the-papers.md",
-    "docs/how-to/answer-from-a-catalogue.md",
+    "docs/how-to/publish-a-catalogue.md",
     "docs/how-to/answer-with-prototypes.md",
     "docs/how-to/audit-a-release.md",
     "docs/how-to/choose-a-policy.md",
-    "docs/how-to/keep-a-budget.md",
     "docs/how-to/log-to-mlflow.md",
     "docs/how-to/make-a-report.md",
     "docs/how-to/protect-on-spark.md",
