@@ -373,7 +373,7 @@ SCHEMAS = {
     ),
     "a weight of a private column": (
         '{"quasi_identifiers": ["age"], "columns": {"salary": {"weight": 1}}}',
-        "column 'salary': a weight is of quasi-identifiers only",
+        "column 'salary': only quasi-identifiers can have a weight",
     ),
     "a setting that is not an object": (
         '{"quasi_identifiers": ["age"], "columns": {"age": [0, 99]}}',
