@@ -171,7 +171,7 @@ class Column(HostOnly):
 
     @cached_property
     def span(self) -> float:
-        """The highest code minus the lowest; 1 for categories and for columns with one value."""
+        """The highest code minus the lowest; 1 for categories and for fewer than two values."""
         if not self.is_line or len(self.values) < 2:
             return 1.0
         return float(self.places[-1] - self.places[0])

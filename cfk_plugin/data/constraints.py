@@ -98,10 +98,10 @@ def _narrowed(low: Floats, high: Floats, ends: tuple[float, float]) -> tuple[Flo
 class Limits(HostOnly):
     """The values that the answers to each query may have.
 
-    The query's own value is always permitted. In an immutable column no other value is; in a
-    monotone column, only values in its direction; in a column with a permitted range or mask, only
-    values inside. A value that is never advised is permitted only if the query has it. From a
-    missing value there is no direction.
+    The query's own value is always permitted. An immutable column permits no other value, a
+    monotone column only values in its direction, and a column with a permitted range or mask only
+    values inside. A value that is never advised is permitted only if the query has it. A missing
+    value can neither increase nor decrease.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ class Limits(HostOnly):
         return len(self.queries)
 
     def take(self, queries: Ints) -> Limits:
-        """Return the limits of some queries."""
+        """Return the limits of the queries at these positions."""
         return Limits(
             self.codes,
             self.queries[queries],

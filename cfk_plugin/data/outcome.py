@@ -287,10 +287,10 @@ class DesiredOutcome(ABC):
         """
         if isinstance(desired, DesiredOutcome):
             return desired
-        named = desired_as(desired)
-        if isinstance(named, str) and named == OPPOSITE:
+        value = desired_as(desired)
+        if isinstance(value, str) and value == OPPOSITE:
             return OppositeOutcome()
-        return NamedOutcome(named)
+        return NamedOutcome(value)
 
     @staticmethod
     def of_json(value: Any) -> DesiredOutcome:

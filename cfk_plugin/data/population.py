@@ -85,8 +85,8 @@ class RiskProfile:
         rows = {
             "people": f"{self.people:,}",
             "different combinations of quasi-identifiers": f"{self.classes:,}",
-            "alone with theirs": share(self.unique),
-            f"with fewer than {self.k - 1} others": share(self.below_k),
+            "people who share theirs with no one": share(self.unique),
+            f"people who share theirs with fewer than {self.k - 1} others": share(self.below_k),
         }
         return card(
             f"Risk before protection, k = {self.k}",
@@ -203,10 +203,10 @@ class Population(HostOnly):
             "people": f"{self.n_people:,}",
             "rows": f"{self.n_rows:,}",
             "different combinations of quasi-identifiers": f"{len(self.classes):,}",
-            "alone with theirs": share(risks[_SHOWN_K[0]].unique),
+            "people who share theirs with no one": share(risks[_SHOWN_K[0]].unique),
         }
         for k, risk in risks.items():
-            sizes[f"with fewer than {k - 1} others"] = share(risk.below_k)
+            sizes[f"people who share theirs with fewer than {k - 1} others"] = share(risk.below_k)
         features = [a for a in self.schema.attributes if a.name in self.schema.features]
         columns = table(("column", "role", "kind"), [(a.name, a.role, a.kind) for a in features])
         return card(
@@ -438,7 +438,7 @@ class Population(HostOnly):
         person = np.arange(self.n_rows) if subjects is None else subjects
         return _locked(person)
 
-    # Who is where
+    # People and equivalence classes
 
     @cached_property
     def classes(self) -> Floats:

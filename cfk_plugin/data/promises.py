@@ -30,7 +30,8 @@ class Promise:
 
     "k" counts the people whose quasi-identifiers fit the region. "k_effective" counts the people
     who remain if an attacker reruns the protection. "k_desired" counts those of them who have the
-    desired outcome, and "k_consistent" those who would get it with the released private values.
+    desired outcome, and "k_consistent" the people who would get it with the released private
+    values.
     """
 
     # --- who counts -------------------------------------------------------------------------------

@@ -184,8 +184,8 @@ class _Reader:
         """Return the test of a comparison, of joined comparisons, or of a true or false feature."""
         if isinstance(node, ast.BoolOp):
             tests = [self.test(part) for part in node.values]
-            joined = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-            return lambda rows: joined.reduce([test(rows) for test in tests])
+            join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+            return lambda rows: join.reduce([test(rows) for test in tests])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             test = self.test(node.operand)
             return lambda rows: ~test(rows)

@@ -125,7 +125,7 @@ def read_numbers(
     Returns
     -------
     numbers : shape (n_rows,)
-        NaN for missing and invalid cells; an invalid cell may also be infinite.
+        NaN for a missing value. The numbers of invalid cells have no meaning.
     is_invalid : shape (n_rows,)
         Which cells are neither missing nor a finite number, or, with `are_dates`, a date.
     """

@@ -63,7 +63,7 @@ def test_an_empty_setting_changes_nothing() -> None:
         ({"agee": Attribute()}, "columns: unknown column agee; .*did you mean 'age'"),
         ({"age": {"bounds": (0, 99)}}, r"column 'age': write .*Attribute\(.*got dict"),
         ({"who": Attribute(whole=True)}, "column 'who' is subject, .*leave it out of columns"),
-        ({"label": Attribute(bins=[0, 1])}, "column 'label': bins are for numeric features"),
+        ({"label": Attribute(bins=[0, 1])}, "column 'label': only numeric features can have bins"),
         ({"pay": Attribute(weight=1)}, "column 'pay': only quasi-identifiers can have a weight"),
         ({"age": Attribute(weight=-1)}, "column 'age': weight must be a finite number >= 0"),
         ({"age": Attribute(weight=float("nan"))}, "column 'age': weight must be a finite number"),

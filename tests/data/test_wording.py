@@ -549,7 +549,7 @@ def test_unit_refuses_unknown_plural_category() -> None:
 
 def test_phrase_refuses_superfluous_forms() -> None:
     """English has two forms."""
-    with pytest.raises(SchemaError, match="more plural forms than the language, which has 2"):
+    with pytest.raises(SchemaError, match="more plural forms"):
         Wording(phrases={"loans": "{} {a|b|c}"})
 
 
