@@ -117,6 +117,7 @@ def _features_to_vary(setting: Any, features: Sequence[str]) -> Sequence[str]:
 
 
 def _mapping(permitted_range: Any) -> dict[Any, Any]:
+    """Return `permitted_range` as a dict; raise an InputError if it is not a mapping."""
     if permitted_range is None:
         return {}
     if not isinstance(permitted_range, Mapping):
@@ -128,6 +129,7 @@ def _mapping(permitted_range: Any) -> dict[Any, Any]:
 
 
 def _check_are_features(parameter: str, names: Iterable[str], features: Sequence[str]) -> None:
+    """Raise an InputError if one of the names is not a feature."""
     unknown = [str(name) for name in names if name not in features]
     if unknown:
         raise InputError(

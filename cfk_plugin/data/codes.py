@@ -235,6 +235,7 @@ class Column(HostOnly):
         return self._code_of_text[texts[0]] if texts else np.nan
 
     def _encode_numbers(self, series: pd.Series) -> Floats:
+        """Return the codes of numbers or dates, shape (n_rows,); see `encode`."""
         numbers, is_invalid = read_numbers(series, are_dates=self.kind == "date")
         precision = precision_of(self.dtype)
         if precision is not None:  # the model gets numbers of this precision
@@ -287,6 +288,7 @@ class Column(HostOnly):
         return np.append(inside, self.code_of_missing) if has_missing else inside
 
     def _numbers_inside(self, part: Part) -> Floats:
+        """Return the numbers inside a part of a numeric column; see `values_inside`."""
         if not isinstance(part, Interval):
             return self.places[:0]
         # without numbers inside, both ends are NaN
@@ -383,6 +385,7 @@ class Column(HostOnly):
         return self._conformed([*self.values.tolist(), None])
 
     def _conformed(self, values: list[Any]) -> pd.Series:
+        """Return values, of which None is missing, in the form of the training column."""
         cells = [self.missing if value is None else self._cell(value) for value in values]
         return conform(pd.Series(cells, dtype=object), self.dtype)
 
@@ -399,6 +402,7 @@ class Column(HostOnly):
         return float(value) if self.cell == "float" else value
 
     def _decode_plain_numbers(self, codes: Floats) -> Any:
+        """Return codes as numbers of a NumPy dtype, or as floats if that is not exact."""
         is_missing = codes == MISSING
         numbers = np.where(is_missing, np.nan, codes)
         if self.dtype.kind in "iu":
@@ -435,7 +439,10 @@ def _numbers(series: pd.Series, name: str) -> Floats:
     """Return the distinct numbers of a column, or the seconds of its dates, in order."""
     numbers, is_invalid = read_numbers(series, are_dates=holds_dates(series))
     if is_invalid.any():
-        raise PopulationError(f"column {name!r} has infinite or non-numeric values")
+        raise PopulationError(
+            f"column {name!r} has infinite or non-numeric values; replace them, or list the column"
+            " in nominal"
+        )
     if reason := why_inexact(series):
         raise PopulationError(f"column {name!r} has {reason}")
     values = np.unique(numbers[~np.isnan(numbers)]) + 0.0  # without a negative zero

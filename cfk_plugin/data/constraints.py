@@ -91,6 +91,7 @@ class Rule(HostOnly):
 
 
 def _narrowed(low: Floats, high: Floats, ends: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Return the intersection of the ranges from `low` to `high` with one more range."""
     return np.maximum(low, ends[0]), np.minimum(high, ends[1])
 
 

@@ -101,6 +101,7 @@ class LabelModel:
         return probabilities.decision.checked(self._ask(probabilities.ask, frame), len(frame))
 
     def _with_probabilities(self) -> Probabilities:
+        """Return the model's probabilities; raise a ModelError if it has none."""
         if self._probabilities is None:
             raise ModelError(
                 "a margin, and models in later=, need probabilities: a classifier with"
@@ -139,7 +140,9 @@ class LabelModel:
                 " model=lambda rows: model.predict(rows).argmax(axis=1)"
             )
         if len(labels) != n:
-            raise ModelError(f"the model returned {len(labels)} labels for {n} rows")
+            raise ModelError(
+                f"the model returned {len(labels)} labels for {n} rows; it must return one for each"
+            )
         if pd.isna(labels).any():
             raise ModelError("the model returned missing labels; it must return one for each row")
         if not self._takes_fractions and _has_fractions(labels):
@@ -148,7 +151,10 @@ class LabelModel:
                 " are other numbers, give a range, desired=(low, high)"
             )
         if self.classes is not None and not set(pd.unique(labels).tolist()) <= set(self.classes):
-            raise ModelError("the model returned a label that is not one of its classes")
+            raise ModelError(
+                "the model returned a label that is not one of its classes; its predictions must be"
+                " among model.classes_"
+            )
         return labels
 
 

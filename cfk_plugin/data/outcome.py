@@ -591,7 +591,10 @@ class NamedOutcome(DesiredOutcome):
         with quiet("the callable `desired` raised {}", ModelError):
             is_met = np.asarray(self.desired(labels.copy()))
         if is_met.shape != labels.shape or is_met.dtype != np.bool_:
-            raise ModelError("a callable `desired` must return one boolean per label")
+            raise ModelError(
+                "a callable `desired` must return one boolean per label; it returned an array of"
+                f" {is_met.dtype} of shape {is_met.shape} for {len(labels)} labels"
+            )
         return is_met
 
     def is_met_by_query(self, labels: Labels, factual_labels: Labels) -> Mask:
@@ -628,7 +631,10 @@ def _check_range(
     has_text = any(isinstance(label, str) for label in known_labels)
     has_classes = classes is not None and len(classes) > 0
     if has_text or (has_classes and not desired(np.array(classes)).any()):
-        raise ModelError(f"`desired` is the range {desired}, and the model gives no number in it")
+        raise ModelError(
+            f"`desired` is the range {desired}, and the model gives no number in it; give a range"
+            " of its outcomes, or one of its labels"
+        )
 
 
 def _check_labels(desired_labels: Sequence[Any], classes: Sequence[Any] | None) -> None:

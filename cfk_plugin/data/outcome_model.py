@@ -111,6 +111,7 @@ class ModelMemory(HostOnly):
         return outputs
 
     def _outputs_of_batch(self, rows: Floats) -> NDArray[Any]:
+        """Return the outputs for rows; ask the model only about rows that are not stored."""
         keys = _keys(rows)
         outputs = self._empty(len(rows), self._outputs.shape[1])
         with self._lock:
@@ -159,6 +160,7 @@ class ModelMemory(HostOnly):
 
 
 def _has_probabilities(label_model: LabelModel) -> bool:
+    """Return True if a model gives probabilities."""
     try:
         return len(label_model.decision.classes) > 0
     except ModelError:

@@ -80,8 +80,8 @@ class PrivacyPolicy:
         of an entry, one by one and all together, belong to at least k people or to no one. An
         answer is the smallest change of the query for which the model gives the outcome. Each of
         its private values is the query's own, a shared value, or between these two. The model gives
-        the outcome if the person follows the answer exactly. The counterfactual of an explainer is
-        one more start of the search only if its adapter declares that it depends on no single row.
+        the outcome if the person follows the answer exactly. The search starts from an explainer's
+        counterfactual as well only if the adapter declares that no answer depends on a single row.
 
         With "lookup", at least k people fit each region, as the paper defines it, and the private
         values of the explainer's counterfactual are released. An attacker who reruns the algorithm
@@ -171,6 +171,7 @@ class PrivacyPolicy:
         object.__setattr__(self, "margin", float(margin))
 
     def _check_shares(self) -> None:
+        """Raise a PolicyError if a setting is not a number between 0 and 1."""
         for name in ("min_pureness", "max_ncp", "t", "near_native"):
             value = getattr(self, name)
             if value is None or (name == "near_native" and value == "auto"):

@@ -65,11 +65,13 @@ def to_number(value: Any) -> float:
 
 
 def _in_float32(number: float) -> float:
+    """Round a number to the precision of float32."""
     with np.errstate(over="ignore"):
         return float(np.float32(number))
 
 
 def _seconds(value: Any) -> float:
+    """Return the seconds since 1970 (UTC) of a date or its ISO text; NaN if it is invalid."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -261,7 +263,10 @@ class Region(Mapping[str, Part]):
     def __post_init__(self) -> None:
         for name, part in self.parts.items():
             if not isinstance(part, (Interval, frozenset)) or part == frozenset():
-                raise InputError(f"region of {name!r} must be an Interval or a non-empty frozenset")
+                raise InputError(
+                    f"region of {name!r} must be an Interval or a non-empty frozenset, got"
+                    f" {type(part).__name__}"
+                )
         object.__setattr__(self, "parts", dict(self.parts))
 
     def __getitem__(self, name: str) -> Part:

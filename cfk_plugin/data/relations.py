@@ -235,6 +235,7 @@ class _Reader:
         return self._column(name)[1].kind == "number"
 
     def _listed(self, node: ast.expr) -> list[Any]:
+        """Return the constants of a list."""
         if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             raise self._unreadable(node)
         return [self._constant(element) for element in node.elts]
@@ -313,14 +314,17 @@ class _Reader:
             is_linear = is_right_constant and bool(self._quantity(node.right)(np.empty((1, 0)))[0])
         if not is_linear:
             raise SchemaError(
-                f"rule {self._text!r}: features are multiplied and divided by constants only"
+                f"rule {self._text!r}: a feature can only be multiplied or divided by a constant"
+                " other than 0"
             )
 
     def _column(self, name: str) -> tuple[int, Column]:
+        """Return the position of a feature and its column."""
         j = self._codes.names.index(name)
         return j, self._codes.columns[j]
 
     def _unreadable(self, node: ast.expr) -> SchemaError:
+        """Return the error for a part of the rule that is not allowed there."""
         return SchemaError(
             f"rule {self._text!r}: {ast.unparse(node)!r} cannot stand there; {_FORM}"
         )

@@ -105,7 +105,8 @@ class Hierarchy:
         rows = _values_with_ancestors(table)
         if not rows or len({len(row) for row in rows}) != 1:
             raise SchemaError(
-                "a hierarchy needs at least one value and the same number of levels for each"
+                "a hierarchy needs at least one value and the same number of levels for each; add"
+                " the missing ancestors"
             )
         if len({row[0] for row in rows}) != len(rows):
             raise SchemaError("a hierarchy contains a value twice; give each value one row")
@@ -201,6 +202,7 @@ def _by_name(frame: pd.DataFrame, settings: Any, label: str, form: str) -> dict[
 
 
 def _check_columns(columns: Mapping[str, Attribute], roles: Mapping[str, Role]) -> None:
+    """Raise a SchemaError if `columns` has settings that are not used or not an Attribute."""
     for name, declared in columns.items():
         if roles[name] in ("identifier", "subject"):
             raise SchemaError(
@@ -240,6 +242,7 @@ def _check_table(frame: object) -> None:
 
 
 def _roles_of(frame: pd.DataFrame, names_of_role: Mapping[Role, Iterable[str]]) -> dict[str, Role]:
+    """Return the role of each column; raise a SchemaError if a column has two."""
     roles: dict[str, Role] = {}
     for role, names in names_of_role.items():
         for name in _names(frame, names, role):
@@ -526,6 +529,7 @@ def _attribute_of(
 def _kind_of(
     column: pd.Series, declared: Attribute, levels: Any, *, is_nominal: bool, may_read_rows: bool
 ) -> Kind:
+    """Return the kind of a column: the declared one, or the kind that follows from its dtype."""
     if levels is not None:
         return "ordinal"
     if declared.hierarchy is not None:
@@ -630,6 +634,7 @@ def _with_never_advised(
 
 
 def _changes_of(immutable: Sequence[str], monotone: Mapping[str, Any]) -> dict[str, Change]:
+    """Return the possible change by column; raise a SchemaError if the settings disagree."""
     names_in_both = [name for name in immutable if name in monotone]
     if names_in_both:
         raise SchemaError(
@@ -798,7 +803,7 @@ class Schema:
     def __post_init__(self) -> None:
         names = [a.name for a in self.attributes]
         if len(set(names)) != len(names):
-            raise SchemaError("two attributes have the same name")
+            raise SchemaError("two attributes have the same name; rename one")
         quasi = [a for a in self.attributes if a.role == "quasi-identifier"]
         if not quasi:
             raise SchemaError(
@@ -808,7 +813,10 @@ class Schema:
         # fsum is exact, so the order of columns does not change the last bit
         total = fsum(a.weight for a in quasi)
         if total <= 0:
-            raise SchemaError("the weights of the quasi-identifiers must have a positive sum")
+            raise SchemaError(
+                "the weights of the quasi-identifiers must have a positive sum; give one of them a"
+                " weight above 0"
+            )
         if abs(total - 1) > 1e-9:
             scaled = {a.name: replace(a, weight=a.weight / total) for a in quasi}
             attributes = tuple(scaled.get(a.name, a) for a in self.attributes)

@@ -175,7 +175,7 @@ def advised_part(part: Part, never_advised: frozenset[str | None]) -> Part:
     is_unbroken = levels == part.levels[first : first + len(levels)]
     if is_unbroken or len(levels) <= MOST_NAMED:
         return Interval(levels[0], levels[-1], missing, levels)
-    # an Interval with so many levels is written as a range, which would include the levels left out
+    # an Interval with more levels is written as a range, which would include the levels left out
     return frozenset({*levels, None}) if missing else frozenset(levels)
 
 
@@ -304,6 +304,7 @@ def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
 
 
 def _sentence(wording: Wording, name: str, outcome: str, **parts: str) -> str:
+    """Return a sentence of the section "answers" with the outcome and other parts filled in."""
     parts |= {"outcome": outcome, "Outcome": _capitalised(outcome)}
     return wording.language.frame("answers", name, **parts)
 
@@ -313,6 +314,7 @@ def _capitalised(text: str) -> str:
 
 
 def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:
+    """Return the note about the share of combinations for which an answer is true, if any."""
     language = wording.language
     notes = []
     if answer.pureness < 1:

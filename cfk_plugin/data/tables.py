@@ -138,6 +138,7 @@ def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _has_objects(array: Any) -> bool:
+    """Return True for an array of the dtype object."""
     return (
         isinstance(array, (np.ndarray, pd.arrays.NumpyExtensionArray)) and array.dtype == "object"
     )

@@ -167,6 +167,7 @@ def shortest(numbers: NDArray[Any], precision: np.dtype[Any]) -> NDArray[np.floa
 
 
 def _floats(column: pd.Series) -> NDArray[np.float64]:
+    """Return numbers as float64; float32 and smaller as their shortest decimals."""
     precision = precision_of(column.dtype)
     numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
     return numbers if precision is None else shortest(numbers, precision)
@@ -231,6 +232,7 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
 
 
 def _conform_integers(column: pd.Series, dtype: Any) -> pd.Series:
+    """Cast a column to whole numbers; see `conform`."""
     limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
     if column.dtype == object and any(
         type(value) is int and not limits.min <= value <= limits.max for value in column
@@ -245,6 +247,7 @@ def _conform_integers(column: pd.Series, dtype: Any) -> pd.Series:
 
 
 def _conform_dates(column: pd.Series, dtype: Any) -> pd.Series:
+    """Cast a column to dates; see `conform`."""
     seconds, is_invalid = read_numbers(column, are_dates=True)
     if is_invalid.any():
         return column
@@ -294,6 +297,7 @@ def why_inexact(column: pd.Series) -> str:
 
 
 def _why_inexact(value: Any) -> str:
+    """Return in words why one value is not exact; see `why_inexact`."""
     number = to_number(value)
     if np.isnan(number):
         return ""

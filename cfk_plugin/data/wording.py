@@ -363,6 +363,7 @@ def _shipped(code: str) -> Language:
 
 
 def _language_of_file(path: Path) -> Language:
+    """Read a language from its JSON file."""
     if path.suffix.lower() != ".json" or not path.is_file():
         raise SchemaError(
             f"language {str(path)!r}: there is no such language and no such file; give one of"
@@ -374,6 +375,7 @@ def _language_of_file(path: Path) -> Language:
 
 
 def _language_from(content: Any, source: str) -> Language:
+    """Return the language with this content; raise a SchemaError if the content is invalid."""
     problems = faults(content, f"language-{LANGUAGE_VERSION}")
     if problems:
         raise SchemaError(
@@ -395,7 +397,7 @@ def _check_plurals(language: Language, source: str) -> None:
         positions = {*language.plural_rule}
     if not positions <= {*range(len(categories))}:
         raise SchemaError(
-            f"{rule} gives the position of a category, from 0 to {len(categories) - 1}"
+            f"{rule} must give the position of a category, from 0 to {len(categories) - 1}"
         )
     for name, settings in language.sections["units"].items():
         unknown = {"zero", "one", "two", "few", "many"}.intersection(settings) - {*categories}
@@ -723,6 +725,7 @@ class Wording:
         return self._measured(part.low, part.high, self.unit(column))
 
     def _measured(self, low: Any, high: Any, unit: UnitTexts) -> str:
+        """Return a number or a range of numbers with its unit."""
         language = self.language
         if low == high:
             return language.measured(low, unit)
@@ -774,6 +777,7 @@ class Wording:
         return self.language.number(value) if is_number(value) else self._quoted(value)
 
     def _quoted(self, value: Any) -> str:
+        """Return a date or a truth value in words, and other values in quotation marks."""
         if isinstance(value, date) or _is_date_as_text(value):
             return self.language.date(value)
         if isinstance(value, (bool, np.bool_)):

@@ -44,7 +44,7 @@ _FIRST_ROWS = 96  # starts of a query in the first call of the model
 _ENDS = 4  # nearest points of a query that shrink, for each answer
 _REGIONS = 24  # regions that are tried for a point
 _FIRST_REGIONS = 4  # regions that are tried in the first round
-_FEW_QUERIES = 4  # up to so many queries, rows are asked about early to save calls of the model
+_FEW_QUERIES = 4  # up to this many queries, rows are asked about early to save calls of the model
 _PROBES = 6  # most doubtful combinations of a region, which are asked about first
 _MORE_PROBES = 64  # combinations that are asked about next, before all of many
 _BOUND_TRIED = 64  # nearest true points of a query that are tried with their own region, per answer
@@ -258,6 +258,7 @@ class _Search(HostOnly):
         self.catalogue.model.leads(np.concatenate(rows))
 
     def _sure(self, rows: Floats, _: Ints) -> Mask:
+        """Return which rows have the outcome with the margin and obey all rules."""
         return self.catalogue.model.sure(rows) & self.catalogue.codes.obey_rules(rows)
 
     # Points

@@ -39,7 +39,7 @@ from cfk_plugin.protection.boxes import Box, Surroundings
 TOLERANCE = 1e-12
 """Costs that differ by less are equal; sums of the same coordinates differ by rounding."""
 
-_MOST_PAIRED = 1500  # up to so many cells, the costs of all pairs are calculated at once
+_MOST_PAIRED = 1500  # up to this many cells, the costs of all pairs are calculated at once
 _MANY_CATEGORIES = 8  # if a set has more, the people of each category are counted
 _MOST_UNWANTED = 500  # combinations that `boxes_with_few` avoids
 _PENALTY = 10.0  # for each unwanted combination: more than any NCP
@@ -49,14 +49,14 @@ _HIGHEST_LIMIT = 1 + 4 * TOLERANCE  # above every NCP
 class _Beam(NamedTuple):
     """The width of a beam search."""
 
-    neighborhood: int  # it looks at the cheapest cells with so many times k people
+    neighborhood: int  # it looks at the cheapest cells with this many times k people
     n_tried: int  # the number of hulls in each step whose people it counts
     width: int  # the number of hulls that stay for the next step
 
 
 _FOR_OPENING = _Beam(neighborhood=6, n_tried=96, width=8)
 _FOR_FEW = _Beam(neighborhood=6, n_tried=500, width=12)
-_WIDER = 4  # with blockers, cells are selected from a neighbourhood of so many times the people
+_WIDER = 4  # with blockers, the neighbourhood is first this many times larger
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -276,7 +276,7 @@ class _Dimensions(HostOnly):
         return points[is_reachable][:, self.is_used]
 
     def expand(self, corners: Floats) -> Floats:
-        """Return corners on all dimensions."""
+        """Return corners on these dimensions as corners on all dimensions of all axes."""
         expanded = np.zeros((len(corners), len(self.is_used)))
         expanded[:, self.is_used] = corners
         return expanded

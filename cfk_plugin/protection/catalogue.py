@@ -223,7 +223,10 @@ class Catalogue(HostOnly):
         stayed = Stayed.nothing(codes, eligible)
         if previous is not None:
             if handles is None:
-                raise PolicyError("a previous catalogue needs handles, which recognise its people")
+                raise PolicyError(
+                    "a previous catalogue needs handles, which recognise its people; set CFK_KEY,"
+                    " and name the subject in the schema"
+                )
             stayed = previous.stayed(
                 rows, person, sure, handles.of_row, settings.k, codes, training.is_diverse
             )
@@ -807,6 +810,7 @@ def _rank(regions: Regions) -> Ints:
 
 
 def _text(regions: Regions, region: int) -> str:
+    """Return a text that is equal for equal regions."""
     return json.dumps(regions.region(region).to_dict(), sort_keys=True)
 
 

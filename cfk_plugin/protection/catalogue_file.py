@@ -208,6 +208,7 @@ def _key_check(key: bytes) -> bytes:
 
 
 def _content(path: Path) -> bytes:
+    """Read the bytes of a file; raise a BundleError if that fails."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -442,5 +443,6 @@ class SealedColumn(Column):
 
 
 def _plain_scalar(value: Any) -> Any:
+    """Return a value as a plain Python value that JSON can contain, or as its text."""
     plain = value.item() if isinstance(value, np.generic) else value
     return plain if plain is None or isinstance(plain, (bool, int, float, str)) else str(plain)

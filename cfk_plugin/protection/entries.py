@@ -166,7 +166,7 @@ class Trials(HostOnly):
         n_most : int
             The number of rows about which the model may be asked.
         n_first : int
-            The first so many centres are offered in any case, and do not count for `n_most`.
+            The number of first centres that are offered in any case, and do not count for `n_most`.
 
         Returns
         -------

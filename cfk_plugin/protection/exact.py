@@ -254,6 +254,7 @@ class _PureSearch(HostOnly):
         return np.split(is_good, np.cumsum(sizes)[:-1])
 
     def _trial(self, i: int, box: Box, is_good: Mask, *, is_complete: bool) -> _Trial:
+        """Return a trial with its NCP, pureness and rank."""
         ncp = self._views[i].ncp(box)
         pureness = float(is_good.mean())
         rank = self._goal.rank(ncp, pureness)

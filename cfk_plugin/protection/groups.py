@@ -46,12 +46,12 @@ from cfk_plugin.protection.points import (
 
 _MOST_ROUNDS = 14
 _LEAST_ROUNDS = 8
-_FEW_POINTS = 6000  # up to so many points, in groups of 10, there are _MOST_ROUNDS
-_COPIES = 4  # very few points are divided so often, independently; the best division is used
+_FEW_POINTS = 6000  # up to this many points, in groups of 10, there are _MOST_ROUNDS
+_COPIES = 4  # independent divisions of very few points; the best one is used
 _COPIED_POINTS = 1000  # the most points in all copies
 _BLOCK = 500  # the least number of points of a block, unless groups are small or large:
-_LEAST_BLOCK_GROUPS = 8  # a block has at least so many groups
-_MOST_BLOCK_GROUPS = 50  # a block with at least twice so many groups is halved
+_LEAST_BLOCK_GROUPS = 8  # a block has at least this many groups
+_MOST_BLOCK_GROUPS = 50  # a block with at least twice as many groups is halved
 _MOST_POOLED = 4  # groups of a pool
 _MOST_TRIES = 6  # the most pools that begin with the same group in one round
 _TRIED_POINTS = 6000  # the most points in the first groups of pools, if groups have several tries
@@ -64,7 +64,7 @@ _FAR = 0.25  # the share of pools whose drafts start far from one of their point
 _SAME = 1e-7  # a growth up to this is rounding
 _AT_ONCE = 1 << 19  # coordinates in memory at once
 _ROWS_AT_ONCE = 1 << 12
-_ALL_PAIRS = 1 << 22  # up to so many pairs of points and groups, all pairs are compared
+_ALL_PAIRS = 1 << 22  # up to this many pairs of points and groups, all pairs are compared
 _REFUSED = 0.2  # the least number of refused people inside a region, as a share of its members
 
 
@@ -228,7 +228,10 @@ class _Drafts(HostOnly):
         self.size[pools, draft] += is_added.sum(axis=1)
 
     def loss(self, k: int) -> Floats:
-        """Return the sum of NCP over points, at least k for each draft; shape (n_pools,)."""
+        """Return the loss of each pool: the sum over drafts of NCP times points; (n_pools,).
+
+        A draft counts with at least k points.
+        """
         loss: Floats = (np.maximum(self.size, k) * self.cost).sum(axis=1)
         return loss
 
@@ -632,7 +635,7 @@ def cover(
     caps : shape (n_dimensions,)
     k : int
     n_joining : int, optional
-        Only the first so many others join a group, by default all. The rest already has a region,
+        The first `n_joining` of the others join a group, by default all. The rest have a region,
         but may still be in `Cover.extra`.
 
     Returns

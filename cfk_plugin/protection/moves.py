@@ -30,7 +30,7 @@ Asks the model about the trials, and in the same call about the rows that the ca
 the points do not move any more.
 """
 
-ROWS_PER_CALL = 1024  # a call of the model costs as much as so many rows; fewer may save a call
+ROWS_PER_CALL = 1024  # a call of the model costs as much as this many rows
 _WIDEST_BLOCK = 7  # the most changes whose subsets the model is asked about at once
 _RUNG_RATIO = 1.05  # between two numbers of a ladder
 _STEPS = 20  # steps in which all changes of an answer shrink together
@@ -363,8 +363,9 @@ def _best_rungs(
 ) -> Ladders:
     """Return the move of each point that saves most; points without a move have none.
 
-    First every so many rungs of a ladder are tried, then the rungs below the smallest of these that
-    may be an answer. `refused` is updated with the largest refused change of each ladder.
+    First a few evenly spaced rungs of each ladder are tried, then the rungs just below the smallest
+    of these that may be an answer. `refused` is updated with the largest refused change of each
+    ladder.
     """
     if not len(ladders):
         return ladders

@@ -22,7 +22,7 @@ _REACH = 10  # places on a curve, on either side of a point, that are searched f
 _NEAR = 16  # the largest number of near points of a point
 _HALVINGS = 62  # bits of a place on a curve
 _HALVINGS_OF_COLUMN = 30
-_BEYOND = 1e6  # a coordinate that is so many caps below the others is a missing value
+_BEYOND = 1e6  # a coordinate that is this many caps below the others is a missing value
 _ROWS_AT_ONCE = 1 << 12
 
 

@@ -32,11 +32,11 @@ LEAST_CROWD = 2
 _GRID_STEPS = 20  # roughly the most steps of the coarsest grid over the range of a column
 _RANGE_STEPS = 100  # the same for the grid to which the ends of the range are rounded
 _GRIDS = 6  # grids that are tried, each finer than the one before
-_CROWDS = 512  # after so many crowds, no crowd is halved any more
+_CROWDS = 512  # after this many crowds, no crowd is halved any more
 _CLASSES = 32  # ranges of one number by which people are divided first
 _VARIED = 3  # the widest columns, in which centres are varied
 _OTHER_CATEGORIES = 2  # categories with which a centre is varied in one column
-_MOST_DECIMALS = 6  # a column with so many decimals has no finest step
+_MOST_DECIMALS = 6  # a column with this many decimals has no finest step
 _PRECISION = 1e-12  # the least step, as a share of the ends of a range
 _SMALLEST = 1e-300
 _LARGEST_WHOLE = 2.0**52  # all whole numbers up to here are exact in float64
@@ -345,6 +345,7 @@ class SharedValues(HostOnly):
         codes_of_eligible: Floats,
         k: int,
     ) -> SharedValues:
+        """Return the shared values of a numeric column; `shared` are those of at least k people."""
         lowest, highest = _limits(column)
         is_permitted = (shared >= lowest) & (shared <= highest) | (shared == MISSING)
         shared = shared[is_permitted]
