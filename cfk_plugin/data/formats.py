@@ -116,7 +116,8 @@ def _without_unknown_keys(
     steps = []
     for step in path:
         is_unknown = isinstance(step, str) and step not in known_keys
-        steps.append("(an unknown key)" if is_unknown else step)
+        visible_step = "(an unknown key)" if is_unknown else step
+        steps.append(visible_step)
     return tuple(steps)
 
 

@@ -470,7 +470,7 @@ class Population(HostOnly):
         return len(np.unique(self._subjects[rows]))
 
     def limited_rows(self, most: int) -> Ints:
-        """Return the positions of each person's first rows, at most `most` per person, in order.
+        """Return the positions of the first rows of each person, at most `most`, in order.
 
         Without a subject key every row is a person, so all positions are returned.
         """
@@ -493,7 +493,16 @@ class Population(HostOnly):
         return np.asarray(smallest, dtype=np.int64)
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
-        """Return the shares of people who are unique or in a class of fewer than k people."""
+        """Return the shares of people who are unique or in a class of fewer than k people.
+
+        Parameters
+        ----------
+        k : int
+
+        Returns
+        -------
+        RiskProfile
+        """
         smallest = self.smallest_classes()
         k = whole_number("k", k)
         return RiskProfile(

@@ -1,9 +1,9 @@
 """Answers: the least change of each query that the catalogue can promise.
 
 The search first looks for a point: the least change for which the model gives the outcome with the
-margin. It begins at starts that the catalogue offers (`starts`), takes back their changes, and
-shrinks the other ones (`moves`). Then it looks for a region of the catalogue for whose people the
-model gives the outcome with the point's private values. If there is none, it moves entries of the
+margin. It begins at starts that the catalogue offers (`starts`), takes back changes, and shrinks
+the remaining ones (`moves`). Then it looks for a region of the catalogue for whose people the model
+gives the outcome with the point's private values. If there is none, it moves entries of the
 catalogue as far as their region agrees. A point without a region is never an answer.
 
 The region is released as the catalogue publishes it. The point may lie outside of it in

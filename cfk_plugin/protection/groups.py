@@ -307,7 +307,7 @@ def _join(pools: _Drafts, rows: Ints) -> None:
     while len(rows):
         for chunk in chunks(np.arange(len(changed_rows)), n_pools):
             place = (changed_rows[chunk], changed_drafts[chunk])
-            growth[place] = pools.growth(*place)
+            growth[place] = pools.growth(changed_rows[chunk], changed_drafts[chunk])
             size = pools.size[place][:, None]
             added_loss[place] = (size + 1) * growth[place] + pools.cost[place][:, None]
         loss = np.where(pools.is_free[rows, None], added_loss[rows], np.inf)
