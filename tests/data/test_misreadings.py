@@ -61,7 +61,7 @@ def test_numbers_as_text_are_named(form: str) -> None:
 )
 def test_days_as_text_are_named(form: str) -> None:
     (text,) = warnings_about(DAYS.dt.strftime(form))
-    assert text.startswith("column 'income' has days as text, and is read as categories;")
+    assert text.startswith("column 'income' has dates as text, and is read as categories;")
 
 
 def test_a_few_words_do_not_hide_numbers() -> None:

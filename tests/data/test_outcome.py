@@ -149,7 +149,7 @@ def test_a_call_may_name_a_part_of_what_is_protected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("desired", "message"), [("low", "another outcome"), ("lo", "none of the")]
+    ("desired", "message"), [("low", "another outcome"), ("lo", "its spelling")]
 )
 def test_a_call_may_not_name_another_outcome(desired: str, message: str) -> None:
     with pytest.raises(InputError, match=message):

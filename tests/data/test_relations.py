@@ -92,8 +92,8 @@ def test_meaningless_rule_is_refused(rule: object) -> None:
 @pytest.mark.parametrize(
     ("rule", "advice"),
     [
-        ("age * rent < 3", "constants"),
-        ("age / 0 < 3", "constants"),
+        ("age * rent < 3", "constant"),
+        ("age / 0 < 3", "constant"),
         ("education < age", "compare it with a value"),
         ("education", "compare it with a value"),
         ("owns > False", "no order"),

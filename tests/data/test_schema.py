@@ -259,7 +259,7 @@ def test_cost_must_be_positive(cost: Any) -> None:
 
 def test_only_features_have_a_cost() -> None:
     """An outcome or an identifier does not change."""
-    with pytest.raises(SchemaError, match="'sex': cost is of features only"):
+    with pytest.raises(SchemaError, match="'sex': only features can have a cost"):
         Schema.from_frame(TABLE, quasi_identifiers=["age"], target="sex", cost={"sex": 2})
 
 

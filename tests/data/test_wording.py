@@ -453,18 +453,16 @@ def test_what_is_no_language_is_refused(tmp_path: Path) -> None:
         (Path(__file__).parents[2] / "cfk_plugin/languages/de.json").read_text("utf-8")
     )
     content["answers"]["one"] = "{Outcome}: {canges}"
-    with pytest.raises(
-        SchemaError, match=r"answers.one has places that nothing fills; .*\{changes\}"
-    ):
+    with pytest.raises(SchemaError, match=r"answers.one has unknown placeholders; .*\{changes\}"):
         Language.of(content)
     for text in ("{Outcome} {changes", "{Outcome} {changes} {}", "{ {changes}"):
         content["answers"]["one"] = text
-        with pytest.raises(SchemaError, match=r"answers\.one has places that nothing fills"):
+        with pytest.raises(SchemaError, match=r"answers\.one has unknown placeholders"):
             Language.of(content)
     # A copy of the English file is checked as any other.
     english = json.loads(json.dumps(ENGLISH))
     english["dates"]["day"] = "{dya}"
-    with pytest.raises(SchemaError, match=r"dates\.day has places that nothing fills"):
+    with pytest.raises(SchemaError, match=r"dates\.day has unknown placeholders"):
         Language.of(english)
     del content["answers"]["one"]
     with pytest.raises(SchemaError, match="answers lacks one; begin with a copy of"):
@@ -551,7 +549,7 @@ def test_unit_refuses_unknown_plural_category() -> None:
 
 def test_phrase_refuses_superfluous_forms() -> None:
     """English has two forms."""
-    with pytest.raises(SchemaError, match="more plural forms than the language, which has 2"):
+    with pytest.raises(SchemaError, match="more plural forms"):
         Wording(phrases={"loans": "{} {a|b|c}"})
 
 

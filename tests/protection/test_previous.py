@@ -316,7 +316,7 @@ def test_previous_catalogue_without_handles_is_refused(tmp_path: Path) -> None:
     without_key = KAnonymizer(policy=PrivacyPolicy(k=3))
     without_key.fit(population_of(clients.rows, b""), approving(10.0), "yes")
     for previous in (path, without_key.catalogue_):
-        with pytest.raises(PolicyError, match="who its people are"):
+        with pytest.raises(PolicyError, match="recognise its people"):
             fit(clients.rows, approving(10.0), previous=previous)
 
 

@@ -98,7 +98,7 @@ def entry(content: dict[str, Any]) -> dict[str, Any]:
 
 POINT = {"age": 30, "zip": "A2", "school": "low"}
 FORGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a note": (lambda c: entry(c).update(note=CANARY), "a key that the format does not know"),
+    "a note": (lambda c: entry(c).update(note=CANARY), "unknown key"),
     "another version": (lambda c: c.update(schema_version=2), "schema_version"),
     "an undeclared column": (lambda c: entry(c)["released"].update(iban=CANARY), "no other column"),
     "an identifier": (lambda c: entry(c)["released"].update(name=CANARY), "no other column"),

@@ -371,7 +371,7 @@ def test_a_summary_of_other_explanations_is_not_believed(experiment: str) -> Non
         assert check(PrivacyReport.of_runs(run_id), "records").status == status
     for figures, said in (
         ({"asked": CANARY}, "figures.asked is not of type integer"),
-        ({CANARY: 1}, "figures has a key that the format does not know"),
+        ({CANARY: 1}, "figures has an unknown key"),
     ):
         put(run_id, "summary.json", summary_with(**figures))
         refused(run_id, "summary.json", f"it is damaged: {said}")
