@@ -395,7 +395,7 @@ def test_a_wrong_schema_is_one_clear_line(folder: Path) -> None:
 def test_a_pickle_that_is_no_model(folder: Path, train: pd.DataFrame) -> None:
     joblib.dump(train, "model.joblib")
     assert (
-        "model.joblib: holds a DataFrame, which has no predict method"
+        "model.joblib: contains a DataFrame, which has no predict method"
         in cfk(PROTECT, code=2).stderr
     )
     Path("model.joblib").write_bytes(b"not a pickle")
