@@ -416,7 +416,7 @@ def _model(
     goal: DesiredOutcome,
     later: Sequence[LabelModel],
 ) -> Model:
-    """Return the model of all outcomes, after a check that its labels fit its probabilities."""
+    """Return the model of all outcomes; without probabilities if its labels contradict them."""
     margin = 0.0 if policy.margin == "auto" else policy.margin
     model = Model(population.row_codes, label_model, _is_met(goal, None), margin, later)
     return model.checked(population.coded_rows[:N_CHECKED])

@@ -91,7 +91,7 @@ class PrototypePolicy:
         self._check_total_delta()
 
     def _check_model_budget(self) -> None:
-        """Raise `PolicyError` unless a model with ``model_access="dp"``, and only that, has a budget."""
+        """Raise `PolicyError` if the model's budget is missing or does not fit `model_access`."""
         if self.model_access == "dp":
             if self.model_epsilon is None:
                 raise PolicyError(
