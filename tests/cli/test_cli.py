@@ -537,7 +537,7 @@ def test_a_misread_column_is_named_in_a_line(folder: Path) -> None:
 @pytest.mark.filterwarnings("always::cfk_plugin.errors.LookupGuaranteeWarning")
 def test_every_warning_of_ours_is_a_line_of_a_command(folder: Path) -> None:
     stderr = cfk(LOOKUP).stderr
-    assert stderr.startswith("warning: a lookup guarantee counts the people in a region;")
+    assert stderr.startswith("warning: the lookup guarantee counts the people in a region;")
     assert stderr.count("warning") == 1
 
 
