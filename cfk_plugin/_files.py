@@ -252,12 +252,13 @@ def read_schema(path: Path, train: pd.DataFrame) -> Schema:
         raise SchemaError(f"{path}: {error}") from None
 
 
-def _check_keys(place: str, settings: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    unknown = [name for name in settings if name not in known]
+def _check_keys(place: str, settings: Mapping[str, Any], properties: Mapping[str, Any]) -> None:
+    """Raise `SchemaError` if settings have a key that is not one of the properties."""
+    unknown = [name for name in settings if name not in properties]
     if unknown:
         raise SchemaError(
-            f"{place}: unknown key {', '.join(unknown)}; known are {', '.join(known)}"
-            f"{did_you_mean(unknown, known)}"
+            f"{place}: unknown key {', '.join(unknown)}; known are {', '.join(properties)}"
+            f"{did_you_mean(unknown, properties)}"
         )
 
 
@@ -324,11 +325,11 @@ def _loaded(location: str) -> Any:
 
 
 def check_output(
-    path: Path | None, what: str = "output", endings: Sequence[str] = (".csv", ".parquet", ".json")
+    path: Path | None, title: str = "output", endings: Sequence[str] = (".csv", ".parquet", ".json")
 ) -> None:
     """Raise `InputError` if an output file has a wrong ending or no folder, before any work."""
     if path is not None:
-        check_place(path, endings, what)
+        check_place(path, endings, title)
         if path.suffix.lower() in _PARQUET:
             load_pyarrow()
 

@@ -117,7 +117,20 @@ def protect(
 
     See Also
     --------
-    protected : The same as a decorator, with a short example.
+    protected : The same as a decorator.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from cfk_plugin import Population, Schema, protect
+    >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50], "salary": [60, 60, 30, 80, 90]})
+    >>> schema = Schema.from_frame(train, quasi_identifiers=["age"])
+    >>> population = Population.from_frame(train, schema)
+    >>> private = protect(model=lambda x: x.salary > 50, population=population, k=2, desired=True)
+    >>> print(private.explain(pd.DataFrame({"age": [26], "salary": [30]})))
+    1 explanation: 1 released, 0 withheld
+    query   status k  ncp pureness   age salary
+        0 released 2 0.08        1 24–26     51
     """
     check_population(population)
     sample_explainer = whole_number("sample_explainer", sample_explainer, 0)

@@ -158,8 +158,8 @@ def places_of(desired: Any, classes: Sequence[Any] | None) -> list[int]:
         return []
     if callable(desired) and not isinstance(desired, DesiredSet):
         return []
-    wanted = desired.labels if isinstance(desired, DesiredSet) else [desired]
-    return [place for place, label in enumerate(classes) if label in wanted]
+    labels = desired.labels if isinstance(desired, DesiredSet) else [desired]
+    return [place for place, label in enumerate(classes) if label in labels]
 
 
 def places_in_call(desired: Any, classes: Sequence[Any]) -> list[int]:

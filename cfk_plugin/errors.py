@@ -208,12 +208,12 @@ def listed(names: Sequence[Any]) -> str:
     return text
 
 
-def close_names(names: Iterable[object], known: Iterable[object]) -> list[str]:
-    """Return the known names that are close to one of the names, ignoring case.
+def close_names(names: Iterable[object], choices: Iterable[object]) -> list[str]:
+    """Return the choices that are close to one of the names, ignoring case.
 
     Pass only names, never values of rows: the result goes into messages.
     """
-    name_of_spelling = {name.casefold(): str(name) for name in known if isinstance(name, str)}
+    name_of_spelling = {name.casefold(): str(name) for name in choices if isinstance(name, str)}
     close: list[str] = []
     for name in names:
         matches = get_close_matches(str(name).casefold(), name_of_spelling, n=1)
@@ -221,13 +221,13 @@ def close_names(names: Iterable[object], known: Iterable[object]) -> list[str]:
     return list(dict.fromkeys(close))
 
 
-def did_you_mean(names: Iterable[object], known: Iterable[object]) -> str:
-    """Return the end of a message about unknown names, or an empty string if no name is close.
+def did_you_mean(names: Iterable[object], choices: Iterable[object]) -> str:
+    """Return the end of a message about unknown names, or an empty string if no choice is close.
 
     >>> did_you_mean(["citty"], ["age", "city"])
     "; did you mean 'city'?"
     """
-    close = close_names(names, known)
+    close = close_names(names, choices)
     if not close:
         return ""
     return f"; did you mean {listed(close)}?"
@@ -253,8 +253,8 @@ def kinds_of(classes: Sequence[Any]) -> str:
     kind_of_type = {"bool": "booleans", "str": "text", "str_": "text"}
     kinds = {kind_of_type.get(type(label).__name__, "numbers") for label in classes}
     names = nameable(classes)
-    shown = f" ({listed(names)})" if len(names) else ""
-    return f"{' and '.join(sorted(kinds))}{shown}; give one of them, spelled and typed as it is"
+    list_of_names = f" ({listed(names)})" if len(names) else ""
+    return f"{' and '.join(sorted(kinds))}{list_of_names}; give one of them, with its type"
 
 
 _MANY = 20  # more outcomes than this are hardly labels
@@ -279,7 +279,7 @@ def shows_errors() -> bool:
 
 @contextmanager
 def quiet(
-    what: str | Callable[[], str],
+    message: str | Callable[[], str],
     error: type[Exception],
     let: type[CFKError] | tuple[type[CFKError], ...] = (),
     *,
@@ -291,10 +291,10 @@ def quiet(
     ``KeyboardInterrupt`` is replaced, also ``SystemExit`` and the panics of libraries written in
     Rust.
 
-    The message is `what`, with the class of the exception in place of ``{}`` or at the end. It
-    never contains the exception's own text, which may quote rows, because our messages reach logs,
-    runs and responses. If `what` is callable, it is called after a failure to write the message.
-    Errors of a type in `let` are not replaced.
+    The error has the `message`, with the class of the exception in place of ``{}`` or at the end.
+    It never contains the exception's own text, which may quote rows, because our messages reach
+    logs, runs and responses. If `message` is callable, it is called after a failure and returns the
+    message. Errors of a type in `let` are not replaced.
 
     The original exception is the ``__cause__`` of the error. Set `is_public` to drop it where the
     traceback leaves the process, as in a server or on a cluster.
@@ -313,7 +313,7 @@ def quiet(
             raise failure from None
         raise
     except BaseException as failure:  # noqa: BLE001 - see the docstring
-        text = what if isinstance(what, str) else what()
+        text = message if isinstance(message, str) else message()
         # contextlib would take a RuntimeError that a StopIteration caused for its own, and drop it.
         is_hidden = is_public or isinstance(failure, StopIteration)
         cause = None if is_hidden else failure
@@ -329,9 +329,9 @@ def class_name(raised: BaseException) -> str:
     return name if name.isidentifier() else "an error"
 
 
-def _with_failure(what: str, failure: str) -> str:
-    """Put a failure into a message, in the place of ``{}`` or at its end."""
-    return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
+def _with_failure(message: str, failure: str) -> str:
+    """Put the name of an exception's class into a message, in place of ``{}`` or at the end."""
+    return message.replace("{}", failure) if "{}" in message else f"{message} ({failure})"
 
 
 def load_extra(module: str, extra: str, need: str) -> Any:
@@ -372,12 +372,15 @@ def install_line(extra: str) -> str:
     return f'pip install "cfk-plugin[{extra}]"'
 
 
-def check_place(path: Path, endings: Sequence[str], what: str = "name") -> None:
-    """Raise `InputError` if a path has another ending, or its folder does not exist."""
+def check_place(path: Path, endings: Sequence[str], title: str = "name") -> None:
+    """Raise `InputError` if a path has another ending, or its folder does not exist.
+
+    `title` is the name of the file's content in the message, such as "report".
+    """
     if path.suffix.lower() not in endings:
-        *some, last = endings
+        *first, last = endings
         raise InputError(
-            f"{path}: the {what} must end in {', '.join(some)}{' or ' if some else ''}{last}"
+            f"{path}: the {title} must end in {', '.join(first)}{' or ' if first else ''}{last}"
         )
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder does not exist")

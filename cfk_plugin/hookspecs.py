@@ -209,6 +209,8 @@ class AnsweringSource(Protocol):
     ) -> AnswerRequest:
         """Read a call of one of `methods`, or of ``explain``, whose `method` is ``"generate"``.
 
+        `args` and `named` are the positional and the named arguments of the call.
+
         Raise `AdapterError` if only the explainer can answer the call, or if an option has an
         effect that callers rely on and a catalogue cannot promise, such as a least probability.
         List in `ignored` the options that only steer the explainer's search.

@@ -95,7 +95,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
     >>> _ = anonymizer.fit(population, model=lambda x: x.salary > 50, desired=True)
     >>> queries = pd.DataFrame({"age": [26], "salary": [30]})
     >>> str(anonymizer.explain(queries)[0].region["age"])
-    '24–25'
+    '24–26'
     """
 
     policy_: PrivacyPolicy

@@ -21,7 +21,7 @@ class Certificate:
     Attributes
     ----------
     k : int
-        The region contains at least this number of different people.
+        The least number of different people in the region.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
     pureness : float

@@ -95,11 +95,11 @@ def text_table_of(explanations: Sequence[Explanation], columns: Sequence[str]) -
             rows.append(row)
         else:
             rows.append(without_figures | row)
-    taken = {*_STATES, *_FIGURES}
+    other_columns = {*_STATES, *_FIGURES}
     title_of_key = {name: name for name in _STATES}
     for name in columns:
         key = f"feature.{name}"
-        title_of_key[key] = key if name in taken else name
+        title_of_key[key] = key if name in other_columns else name
     title_of_key |= {name: name for name in _FIGURES}
     table = pd.DataFrame(rows, columns=list(title_of_key))
     return table.set_axis(list(title_of_key.values()), axis=1)

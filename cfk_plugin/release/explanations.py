@@ -92,6 +92,17 @@ class Explanations(HostOnly, Sequence[Explanation]):
     InputError
         If an explanation does not fit the policy, prototypes are of several fits, or the number of
         findings differs from the number of explanations.
+
+    Examples
+    --------
+    >>> from cfk_plugin import Explanations, PrivacyPolicy, Withheld
+    >>> explanations = Explanations(
+    ...     [Withheld(0, "infeasible")], policy=PrivacyPolicy(), columns=["age"]
+    ... )
+    >>> explanations[0].reason
+    'infeasible'
+    >>> explanations.summary()["withheld_rate"]
+    1.0
     """
 
     def __init__(

@@ -159,6 +159,19 @@ def recount(
     ------
     InputError
         If a feature or a query is missing in `queries`.
+
+    Examples
+    --------
+    >>> import json
+    >>> import pandas as pd
+    >>> from cfk_plugin import Population, Schema, protect, recount
+    >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50], "salary": [60, 60, 30, 80, 90]})
+    >>> schema = Schema.from_frame(train, quasi_identifiers=["age"])
+    >>> population = Population.from_frame(train, schema)
+    >>> private = protect(model=lambda x: x.salary > 50, population=population, k=2, desired=True)
+    >>> explanations = private.explain(pd.DataFrame({"age": [26], "salary": [30]}))
+    >>> recount(json.loads(explanations.to_json()), population).verdict
+    'pass'
     """
     report = FileRecount(findings=wrong_form(content, population.schema.features))
     if report.findings:

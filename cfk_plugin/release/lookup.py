@@ -244,8 +244,8 @@ class Lookup(HostOnly):
             if not too_similar or 2 * policy.k > self.population.n_people:
                 break
             policy = replace(policy, k=2 * policy.k)
-            again = self._certified(rows[too_similar], table, policy, progress)
-            for i, verdict in zip(too_similar, again, strict=True):
+            new_verdicts = self._certified(rows[too_similar], table, policy, progress)
+            for i, verdict in zip(too_similar, new_verdicts, strict=True):
                 verdicts[i] = verdict
         return verdicts
 

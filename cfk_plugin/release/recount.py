@@ -468,7 +468,7 @@ class PeopleElsewhere(HostOnly):
         return PeopleCounts(n_people, n_people)
 
     def matches(self, number: int, private: Floats) -> tuple[int | None, int | None]:  # noqa: ARG002
-        """Return None: there are no rows."""
+        """Return None, because this process has no rows."""
         return None, None
 
     def n_effective(self, region: RegionFigures) -> int | None:

@@ -143,8 +143,9 @@ class _Job:
 
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
         """Return the records of a batch of queries; if anything fails, all are withheld."""
-        kept = batch.iloc[:, self.n_features :]
-        kept = kept.take(np.repeat(np.arange(len(batch)), self.constraints["answers"]))
+        copied_columns = batch.iloc[:, self.n_features :].take(
+            np.repeat(np.arange(len(batch)), self.constraints["answers"])
+        )
         try:
             with quiet("{}", CFKError, let=CFKError), serving():
                 records = self._records(batch.iloc[:, : self.n_features])
@@ -153,11 +154,11 @@ class _Job:
             name = str(error) if type(error) is CFKError else class_name(error)
             _log.warning("explanations withheld on a worker: %s", name)
             entry = Withheld(0, reason_of(error))
-            records = [record_of(entry, None, (), self.wording)] * len(kept)
+            records = [record_of(entry, None, (), self.wording)] * len(copied_columns)
         table = pd.DataFrame(
             {name: pd.Series([r[name] for r in records], dtype=object) for name in _COLUMNS}
         )
-        return pd.concat([kept.reset_index(drop=True), table], axis=1)
+        return pd.concat([copied_columns.reset_index(drop=True), table], axis=1)
 
     def _records(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
         if not len(queries):

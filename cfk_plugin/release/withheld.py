@@ -168,6 +168,11 @@ class Withheld:
     ------
     ValueError
         If the reason is not a code of `WITHHOLDING_REASONS`: free text might disclose a value.
+
+    Examples
+    --------
+    >>> Withheld(0, "infeasible").to_dict()
+    {'query': 0, 'status': 'withheld', 'reason': 'infeasible', 'columns': []}
     """
 
     # Not a dataclass: `asdict`, web frameworks and printers would write `refused_k` as a field.

@@ -66,7 +66,7 @@ def wrap_explainer(
     groups: str | None,
     is_asked: bool,
 ) -> WrappedExplainer:
-    """Return the implementation for an explainer and what protects it.
+    """Return the implementation for an explainer and its anonymizer.
 
     If `is_asked`, the explainer is called. Otherwise `anonymizer` answers: a `KAnonymizer` with a
     catalogue, or fitted prototypes.

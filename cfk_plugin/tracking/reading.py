@@ -202,9 +202,9 @@ class Artifacts:
             raise TrackingError(f"{where}: it is damaged: expected a JSON object")
         version = document.get("schema_version")
         if version not in _VERSIONS:
-            shown = version if isinstance(version, int) else "not a number"
+            text = version if isinstance(version, int) else "not a number"
             raise TrackingError(
-                f"{where}: schema_version is {shown}, expected {_VERSIONS[-1]}; a newer cfk_plugin"
+                f"{where}: schema_version is {text}, expected {_VERSIONS[-1]}; a newer cfk_plugin"
                 " wrote it"
             )
         return document

@@ -129,7 +129,7 @@ class Tally:
         regions = [] if record.of_prototypes else record.released
         prototypes = record.released if record.of_prototypes else []
         reasons = [row.get("reason") for row in record.rows]
-        more = Counter(
+        new_counts = Counter(
             asked=len(record.rows),
             released=len(record.released),
             already_desired=reasons.count(ALREADY_DESIRED),
@@ -142,7 +142,7 @@ class Tally:
         spent = record.epsilon_spent
         return Tally(
             n_records=self.n_records + 1,
-            counts=Counter(self.counts) + more,
+            counts=Counter(self.counts) + new_counts,
             n_of_finding=Counter(self.n_of_finding) + Counter(record.n_of_finding),
             of_regions=self._merged(figures(columns), len(regions)),
             sample=self.sample if record.sample is None else record.sample,
@@ -153,26 +153,26 @@ class Tally:
         """Return the tally with further released explanations that have no record."""
         return replace(self, counts=Counter(self.counts) + Counter(untracked=n_released))
 
-    def _merged(self, more: Figures, n_more: int) -> Figures:
-        """Return the figures of the earlier regions and of `n_more` others together.
+    def _merged(self, new_figures: Figures, n_new: int) -> Figures:
+        """Return the figures of the earlier regions and of `n_new` new ones together.
 
         A figure is None if it is None for either.
         """
-        n_before = self.counts.get("regions", 0)
-        if n_before == 0 or n_more == 0:
-            return more if n_before == 0 else self.of_regions
+        n_old = self.counts.get("regions", 0)
+        if n_old == 0 or n_new == 0:
+            return new_figures if n_old == 0 else self.of_regions
         merged: dict[str, int | float | None] = {}
         for name in (*_LEAST, *_LARGEST, *_MEANS):
-            before = self.of_regions[name]
-            value = more[name]
-            if value is None or before is None:
+            old = self.of_regions[name]
+            new = new_figures[name]
+            if new is None or old is None:
                 merged[name] = None
             elif name in _LEAST:
-                merged[name] = min(before, value)
+                merged[name] = min(old, new)
             elif name in _LARGEST:
-                merged[name] = max(before, value)
+                merged[name] = max(old, new)
             else:
-                merged[name] = (before * n_before + value * n_more) / (n_before + n_more)
+                merged[name] = (old * n_old + new * n_new) / (n_old + n_new)
         return merged
 
     @property
