@@ -263,7 +263,7 @@ def _check_keys(place: str, settings: Mapping[str, Any], properties: Mapping[str
 
 
 def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:
-    """Read a policy file, and replace its settings by `changes` that are not None.
+    """Read a policy file, and replace its settings with `changes` that are not None.
 
     Without a file, the other settings are the defaults.
     """
@@ -289,6 +289,7 @@ def load_model(location: str, threshold: float | None = None) -> Any:
 
 
 def _loaded(location: str) -> Any:
+    """Return the model of `load_model` before a threshold is applied."""
     path = Path(location)
     if ":/" in location or path.is_dir():
         import mlflow

@@ -98,11 +98,12 @@ def protect(
         Column of the queries that divides applicants into groups in the logged runs, for example
         ``sex``. It need not be a feature. See `Explanations.by_group`.
     sample_explainer : int
-        Number of people for a test of an explainer that is not asked for answers; by default 0.
-        Up to so many people of the population without the desired outcome are drawn. The explainer
-        explains them, and runs say how often it returns training rows. Its answers are not stored.
-        Leave this out if the explainer sends queries to another machine or stores them. The test
-        starts no search after ten seconds, but a single search of DiCE can take minutes.
+        If the explainer is not asked for answers, the largest number of people for whom it is
+        tested here; by default 0. They are drawn from the people of the population without the
+        desired outcome. The explainer explains them, and runs say how often it returns training
+        rows; its answers are not stored. Leave this out if the explainer stores queries or sends
+        them to another machine. The test starts no search after ten seconds, but a single search
+        of DiCE can take minutes.
 
     Returns
     -------

@@ -188,6 +188,7 @@ def places_in_call(desired: Any, classes: Sequence[Any]) -> list[int]:
 
 
 def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
+    """Return the outcome that one argument names, or None for "opposite"; see `desired_of`."""
     if name == "desired_range":
         with quiet(
             "desired_range must be two numbers, the lowest and the highest outcome", AdapterError

@@ -285,7 +285,7 @@ def quiet(
     *,
     is_public: bool = False,
 ) -> Iterator[None]:
-    """Run the body, which calls foreign code, and replace its exception by our own `error`.
+    """Run the body, which calls foreign code, and replace its exception with our own `error`.
 
     Explainers, models, adapters, plugins, files and databases are foreign. Every exception but
     ``KeyboardInterrupt`` is replaced, also ``SystemExit`` and the panics of libraries written in

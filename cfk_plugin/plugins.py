@@ -267,7 +267,7 @@ class Factory(Protocol):
     The explainer's ``explain(X)`` returns one row for each query, with the index of `X`, and
     missing values in a row if it found no counterfactual. Its answers are not protected and may be
     training rows. The function may have an attribute ``needs``: the import names of required
-    libraries, each with an advice for a user who lacks it.
+    libraries, each with advice for a user who lacks it.
     """
 
     def __call__(
@@ -329,6 +329,7 @@ def generator(name: str) -> Factory:
 
 
 def _points() -> dict[str, EntryPoint]:
+    """Return the entry points of installed generators by name."""
     points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
         if point.name in points and points[point.name].value != point.value:
@@ -340,6 +341,7 @@ def _points() -> dict[str, EntryPoint]:
 
 
 def _load(point: EntryPoint) -> Factory:
+    """Import the function of an entry point."""
     message = f"the generator {point.name} ({point.value}) cannot be loaded"
     with quiet(message, PluginError):
         factory = point.load()

@@ -342,6 +342,7 @@ class DiceSource:
         return "opposite"
 
     def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]:
+        """Return a function that calls one of DiCE's methods; see `methods`."""
         signature = inspect.signature(getattr(self._explainer, name))
         first = next(iter(signature.parameters))
 

@@ -11,7 +11,7 @@ _log = logging.getLogger("cfk_plugin")
 
 
 def failing_closed() -> AbstractContextManager[None]:
-    """Replace every exception of the body by a `CFKError` that quotes no value.
+    """Replace every exception of the body with a `CFKError` that quotes no value.
 
     The caller catches it and withholds all explanations.
     """

@@ -1,7 +1,7 @@
 """The lookup guarantee: an explainer's counterfactuals are generalised and released.
 
-1. The model labels the counterfactuals, and those without the desired outcome are withheld.
-2. A protector proposes a region for each of the others, with at least k people.
+1. The model labels the counterfactuals, and counterfactuals without the outcome are withheld.
+2. A protector proposes a region with at least k people for each of the others.
 3. The recount certifies or withholds each region.
 4. The explanations are built. The private values are the counterfactual's, as in the papers.
 

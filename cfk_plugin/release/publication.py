@@ -1,4 +1,4 @@
-"""An HTML page on which a person can search a published catalogue."""
+"""An HTML page where a person can search a published catalogue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def catalogue_page(
     *,
     title: str | None = None,
 ) -> str:
-    """Return a catalogue as an HTML page, on which a person can find the nearest explanations.
+    """Return a catalogue as an HTML page where a person can find the nearest explanations.
 
     The person's entries stay in the browser: the page makes no request, and its content policy
     allows none. The page has no more content than `KAnonymizer.published`.

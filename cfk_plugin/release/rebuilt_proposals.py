@@ -44,6 +44,7 @@ def _rebuilt_gap(gap: Any) -> float | None:
 
 
 def _rebuilt_region(region: Any, codes: Codes) -> Region | None:
+    """Return a copy of a region, or None for None; raise if it is malformed."""
     if region is None:
         return None
     columns = [column for column in codes.columns if column.is_quasi_identifier]

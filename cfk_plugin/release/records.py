@@ -153,6 +153,7 @@ def _advised(entry: Released) -> Mapping[str, Any]:
 
 
 def _feature(name: str, part: Part, advised: Any) -> dict[str, Any]:
+    """Return the entry of one feature in a record, with the keys of `FEATURE`."""
     feature: dict[str, Any] = {
         "name": name,
         "kind": "set",

@@ -172,7 +172,7 @@ class Request(HostOnly):
         Called with the numbers (done, total) of queries.
     groups : Groups, optional
     started : float
-        `time.perf_counter` at the begin of the call.
+        `time.perf_counter` when the call began.
     """
 
     numbers: Ints

@@ -40,7 +40,7 @@ class ResultContext:
     ) -> Self:
         """Return the context with the duration of a call, and the group of each explanation.
 
-        `started` is `time.perf_counter` at the begin of the call.
+        `started` is `time.perf_counter` when the call began.
         """
         seconds = (time.perf_counter() - started) / max(len(explanations), 1)
         context = replace(self, seconds=seconds)

@@ -33,7 +33,7 @@ def sample_of(
     Parameters
     ----------
     source : CounterfactualSource
-        The explainer behind its adapter.
+        The source that the adapter made for the explainer.
     anonymizer : KAnonymizer
         Fitted. Its random state draws the people.
     size : int

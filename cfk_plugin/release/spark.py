@@ -9,8 +9,8 @@ The result has the columns of ``keep``, then ``status``, ``reason``, ``sentence`
 ``pureness``, and ``features``, an array of ``name``, ``kind``, ``low``, ``high``, ``values``,
 ``missing``, ``advised``. It is lazy: Spark computes it each time it is read.
 
-If the model or the file fails on a worker, its records are withheld with a reason. Only if rows
-cannot be read, such as a date that pandas does not support, the job fails. No error quotes a value,
+If the model or the file fails on a worker, its records are withheld with a reason. The job fails
+only if rows cannot be read, such as a date that pandas does not support. No error quotes a value,
 because Spark sends its text to the driver and to logs.
 """
 

@@ -22,7 +22,7 @@ class WithholdingReason:
     meaning : str
         The cause, for the operator.
     remedy : str
-        An advice for the operator.
+        Advice for the operator.
     person_text_key : str
         The key of the text for the applicant in the language files.
     """
@@ -258,7 +258,7 @@ class Withheld:
         return Message(wording.language.frame("withheld", frame, columns=columns), ())
 
     def text_for_operator(self) -> str:
-        """Return the reason with its meaning, the columns at fault, and an advice."""
+        """Return the reason, its meaning, the columns at fault, and advice."""
         columns = f" ({', '.join(self.columns)})" if self.columns else ""
         reason = REASONS[self.reason]
         return f"{self.reason}: {reason.meaning}{columns}; {reason.remedy}"

@@ -90,7 +90,7 @@ class WrappedExplainer(HostOnly, ABC):
     explainer : object
         The user's explainer.
     source : CounterfactualSource
-        The explainer behind its adapter.
+        The source that the adapter made for the explainer.
     anonymizer : KAnonymizer or Prototypes
     track : bool, str or RunLogger
         Whether, and where, results are logged.

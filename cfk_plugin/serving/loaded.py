@@ -33,7 +33,7 @@ class PickledObject(PythonModel):
 def save_object(content: Any, folder: Path) -> str:
     """Pickle an object with MLflow, and return the folder's path; `load_from_mlflow` loads it."""
     with warnings.catch_warnings():
-        # MLflow advises to add an example, and warns of pickles
+        # MLflow suggests adding an example, and warns of pickles
         warnings.simplefilter("ignore")
         mlflow.pyfunc.save_model(
             path=str(folder),

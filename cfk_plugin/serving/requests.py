@@ -96,7 +96,7 @@ def answer_request(
 
 @contextmanager
 def _constant_errors() -> Iterator[None]:
-    """Replace any exception by a `RequestError` with a constant text and no context."""
+    """Turn any exception into a `RequestError` with a constant text and no context."""
 
     def error_of(failure: str) -> RequestError:
         _log.warning("a request failed: %s", failure)  # only the class of the exception

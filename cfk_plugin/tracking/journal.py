@@ -200,6 +200,7 @@ class Sender:
         return thread
 
     def _run(self) -> None:
+        """Send the journal each time that a record is added; after a failure, wait and repeat."""
         pause, longest = _PAUSES
         while True:
             self._wakes.wait()

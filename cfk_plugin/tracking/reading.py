@@ -210,6 +210,7 @@ class Artifacts:
         return document
 
     def _content(self, path: str) -> bytes:
+        """Return the content of a file."""
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             copy = Path(folder, "copy")
             failure = (

@@ -47,7 +47,7 @@ _COLUMN_TYPES = {"numeric": "double", "date": "datetime"}  # by kind of attribut
 
 @contextmanager
 def tracking_errors(failure: str) -> Iterator[None]:
-    """Replace exceptions of MLflow by a `TrackingError`, which does not quote their text."""
+    """Replace exceptions of MLflow with a `TrackingError`, which does not quote their text."""
     try:
         yield
     except TrackingError:
@@ -80,6 +80,7 @@ def client_of(
 
 
 def _check_server(uri: str, timeout: float) -> None:
+    """Raise a `TrackingError` if a tracking server does not answer in time."""
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
 
