@@ -49,7 +49,11 @@ def protect(
     groups: str | None = None,
     sample_explainer: int = 0,
 ) -> ProtectedExplainer:
-    """Wrap an explainer so that only protected explanations leave it.
+    """Return an explainer that answers only with protected explanations.
+
+    Each released explanation has a region that contains at least k people, or it is a
+    differentially private prototype. `PrivacyPolicy.not_stopped` lists the attacks that a policy
+    does not stop. Code in the same process can reach the unprotected explainer.
 
     Parameters
     ----------

@@ -161,7 +161,9 @@ class Lookup(HostOnly):
         if request.goal.needs_factual_labels:
             if factuals is not None:
                 factual_labels = self.model.labels(factuals)
-            outcomes = (labels if factual_labels is None else factual_labels).astype(object)
+                outcomes = factual_labels.astype(object)
+            else:
+                outcomes = labels.astype(object)
         has_factuals = factual_labels is not None
         for outcome in dict.fromkeys(outcomes.tolist()):
             is_desired = _desired_test(request.goal, outcome, has_factuals=has_factuals)

@@ -637,7 +637,10 @@ class Recounter(HostOnly):
         return np.array([self.figures(number).n_people for number in numbers])
 
     def _parts(self, claims: Claims) -> list[list[int]]:
-        """Divide claims into parts that need one call of the model; return positions of claims."""
+        """Divide claims into parts, so that the model labels the rows of a part in one call.
+
+        A part is a list of positions of claims.
+        """
         parts: list[list[int]] = []
         n_rows = 0
         for i, number in enumerate(claims.region.tolist()):

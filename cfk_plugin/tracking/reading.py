@@ -283,7 +283,7 @@ def _table_of(document: Mapping[str, Any], where: str) -> dict[str, Sequence[Any
 
 
 def _check(name: str, kind: Kind, values: Sequence[Any], where: str) -> None:
-    """Raise `TrackingError` if a column contains values of another type."""
+    """Raise `TrackingError` if a column's values do not have the type of its kind."""
     types = set(map(type, values))
     if name not in _NEEDED:
         types.discard(type(None))
