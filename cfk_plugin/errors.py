@@ -425,6 +425,6 @@ class HostOnly:
     def __reduce__(self) -> NoReturn:
         """Raise `InputError`: a pickle would contain rows or a key."""
         raise InputError(
-            f"{type(self).__name__} contains rows or a key, and refuses to be pickled; save the"
-            " released explanations instead"
+            f"{type(self).__name__} stays in the data holder's process and refuses to be pickled;"
+            " save the released explanations instead"
         )

@@ -85,7 +85,7 @@ class CounterfactualEvaluator(ModelEvaluator):
         client = MlflowClient()
         if JOB in client.get_run(run_id).data.tags:
             raise InputError(
-                "the run contains released explanations; use another run for the evaluation"
+                "the run contains released explanations; give the evaluation a run of its own"
             )
         # First, so that no release is logged to the run meanwhile.
         client.set_tag(run_id, EVALUATION, "true")

@@ -150,7 +150,7 @@ def test_an_outcome_that_the_model_does_not_have_is_refused_with_those_that_it_h
     made: tuple[str, Any, Any],
 ) -> None:
     private = made[-1]
-    with pytest.raises(InputError, match=r"one of the model's labels \('<=50K', '>50K'\)"):
+    with pytest.raises(InputError, match=r"model's labels \('<=50K', '>50K'\)"):
         private.generate_counterfactuals(QUERIES, total_CFs=1, desired_class="rich")
     with pytest.raises(AdapterError, match="position of a class: 0 for '<=50K', 1 for '>50K'"):
         private.generate_counterfactuals(QUERIES, total_CFs=1, desired_class=2)

@@ -43,6 +43,6 @@ def test_a_holder_shows_counts_and_refuses_to_be_pickled_and_copied() -> None:
     assert repr(kept) == "Kept(2 rows)"
     for refused in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(
-            InputError, match="Kept contains rows or a key, and refuses to be pickled"
+            InputError, match="Kept stays in the data holder's process and refuses to be pickled"
         ):
             refused(kept)

@@ -136,7 +136,7 @@ def test_evaluation_is_no_release(plain: tuple[str, Any]) -> None:
         read_runs(plain[0])
     with mlflow.start_run():
         released.log()
-        with pytest.raises(InputError, match="use another run"):
+        with pytest.raises(InputError, match="give the evaluation a run of its own"):
             evaluate()
 
 
