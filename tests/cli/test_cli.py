@@ -395,7 +395,7 @@ def test_a_wrong_schema_is_one_clear_line(folder: Path) -> None:
 def test_a_pickle_that_is_no_model(folder: Path, train: pd.DataFrame) -> None:
     joblib.dump(train, "model.joblib")
     assert (
-        "model.joblib: holds a DataFrame, which has no predict method"
+        "model.joblib: contains a DataFrame, which has no predict method"
         in cfk(PROTECT, code=2).stderr
     )
     Path("model.joblib").write_bytes(b"not a pickle")
@@ -534,7 +534,7 @@ def test_a_misread_column_is_named_in_a_line(folder: Path) -> None:
 @pytest.mark.filterwarnings("always::cfk_plugin.errors.LookupGuaranteeWarning")
 def test_every_warning_of_ours_is_a_line_of_a_command(folder: Path) -> None:
     stderr = cfk(LOOKUP).stderr
-    assert stderr.startswith("warning: a lookup guarantee counts the people in a region;")
+    assert stderr.startswith("warning: the lookup guarantee counts the people in a region;")
     assert stderr.count("warning") == 1
 
 

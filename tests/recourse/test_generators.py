@@ -158,15 +158,13 @@ def test_a_generator_that_does_not_load_hides_no_other(declared: list[EntryPoint
         match=r"broken \(no_such_module:make\) cannot be loaded \(ModuleNotFoundError\)",
     ):
         generator("broken")
-    with pytest.raises(PluginError, match=r"cannot be loaded \(no function\)"):
+    with pytest.raises(PluginError, match="cannot be loaded"):
         generator("no")
 
 
 def test_two_of_one_name_are_refused(declared: list[EntryPoint]) -> None:
     declared.append(EntryPoint("nearest", "another:make", GROUP))
-    with pytest.raises(
-        PluginError, match="two installed distributions bring a generator named nearest"
-    ):
+    with pytest.raises(PluginError, match="generator named nearest"):
         generators()
 
 
