@@ -45,6 +45,13 @@ def test_outcome_is_met_by_query(outcome: DesiredOutcome, expected: list[list[bo
     assert by_query.tolist() == expected
 
 
+def test_range_contains_its_ends() -> None:
+    """None stands for no end."""
+    scores = np.array([0.0, 1.0, 2.0, 3.0])
+    assert DesiredOutcome.of((1, 2)).is_met(scores).tolist() == [False, True, True, False]
+    assert DesiredOutcome.of((None, 1)).is_met(scores).tolist() == [True, True, False, False]
+
+
 def test_opposite_needs_labels_of_factuals() -> None:
     """Without them it is unknown which label is the opposite."""
     with pytest.raises(InputError, match="needs their labels"):

@@ -153,7 +153,8 @@ def test_threads_share_full_memory(
 def test_later_models_lower_leads(codes: Codes, rows: Floats, frame: pd.DataFrame) -> None:
     """Every later model has to be sure; none is asked about rows without the outcome."""
     strict = Classifier([0, 1], lambda rows: of_two(rows) * [1, 0.9])
-    model = Model.of(codes, Classifier([0, 1], of_two), 1, 0.1, later=[strict, strict])
+    lenient = Classifier([0, 1], lambda rows: of_two(rows) * [0.9, 1])
+    model = Model.of(codes, Classifier([0, 1], of_two), 1, 0.1, later=[strict, lenient])
     p = chances(frame)
     later_leads = 0.9 * p - (1 - p)
     assert np.array_equal(model.sure(rows), np.minimum(2 * p - 1, later_leads) >= 0.1)
