@@ -134,13 +134,15 @@ PERCENT = np.random.default_rng(0).uniform(3, 97, 200)
         (pd.to_datetime(SECONDS, unit="s"), None, None, 0, 2 * 10**8, DAY),  # have times of day
         (BYTES, "uint8", None, 0, 255, 1),
         (PERCENT, None, (3, 97), 3, 97, None),
+        (-PERCENT, None, None, -150, 0, None),
+        (np.arange(16) / 3, None, None, -3, 8, None),  # of fewer than 2 k people with the outcome
     ],
-    ids=["dates", "bytes", "bounds"],
+    ids=["dates", "bytes", "bounds", "negative", "few"],
 )
 def test_shared_numbers_fit_column(
     values: Any, dtype: Any, bounds: Any, low: float, high: float, step: float | None
 ) -> None:
-    """They are whole days or numbers, and within the bounds of their type or declaration."""
+    """They are whole days or numbers, and within bounds; the others do not pass zero."""
     shared = numbers(values, dtype, columns={"amount": Attribute(bounds=bounds)}).of("amount")
     assert len(shared) > 5
     assert low <= shared.values.min() <= shared.values.max() <= high
