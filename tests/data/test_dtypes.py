@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.region import is_missing, json_value, to_number, to_text
+from cfk_plugin.data.region import is_missing, json_value, to_text
 from cfk_plugin.data.values import cells_of
 from cfk_plugin.errors import SchemaError
 from cfk_plugin.serving.model import explainer_of
@@ -185,14 +185,3 @@ def test_refused_dtype_has_a_remedy(name: str) -> None:
         Schema.from_frame(BASE.assign(v=column), quasi_identifiers=["age", "v"])
     schema = Schema.from_frame(BASE.assign(v=convert(column)), quasi_identifiers=["age", "v"])
     assert schema["v"].kind in ("numeric", "nominal", "ordinal")
-
-
-def test_small_floats_are_their_shortest_decimals() -> None:
-    """Regions of a float32 column contain the people whom its decimals say."""
-    table = BASE.assign(v=RATE.astype("float32"))
-    schema = Schema.from_frame(table, quasi_identifiers=["age", "v"])
-    population = Population.from_frame(table, schema)
-    column = population.row_codes.columns[1 if schema.features[1] == "v" else 2]
-    assert set(column.values.tolist()) == set(RATE)
-    for value in (0.3, np.float32(0.3), np.float16(0.3), "0.3", Decimal("0.3")):
-        assert to_number(value) == 0.3

@@ -106,16 +106,6 @@ def test_clusters_become_groups() -> None:
     assert len(np.unique(np.column_stack([cluster, group]), axis=0)) == 40
 
 
-def test_rounds_of_search_lose_less() -> None:
-    """More rounds divide a mixed table better."""
-    points, caps = people(400, seed=3)
-    losses = []
-    for n_rounds in (0, 20):
-        group = divide(points, K, caps, n_rounds, np.random.default_rng(0))
-        losses.append(mean_ncp(points, group, caps))
-    assert losses[1] < 0.95 * losses[0]
-
-
 def test_large_numbers_are_told_apart() -> None:
     """Two minutes of the same day are different, although dates are seconds since 1970."""
     seconds = 1.7e9 + np.repeat([0.0, 60.0], K)

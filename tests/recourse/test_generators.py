@@ -21,7 +21,7 @@ from loan_table import CANARY, granted, loans, model_of_loans
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 DECLARED = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]
-TRAIN = loans(160).round(1)
+TRAIN = loans(100).round(1)
 MODEL = model_of_loans(TRAIN)
 OUTCOMES = granted(TRAIN)
 QUERIES = loans(40, seed=1).round(1)[lambda rows: MODEL.predict(rows) == "no"].head(2)

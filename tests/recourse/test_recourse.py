@@ -32,7 +32,7 @@ from cfk_recourse.vae import Latent, Vae
 from loan_table import CANARY, Linear, loans, model_of_loans, numbers, regression
 
 METHODS: list[type[Any]] = [Scfe, GrowingSpheres, Face, CChvae, Cadex, Revise]
-TRAIN = loans(250)
+TRAIN = loans(160)
 MODEL = model_of_loans(TRAIN)
 QUERIES = loans(18, seed=1)
 
@@ -41,7 +41,7 @@ QUICK: dict[type[Any], dict[str, Any]] = {
     GrowingSpheres: {"samples": 60},
     CChvae: {"samples": 40, "steps": 100},
 }
-QUICK[Revise] = {"train_steps": 300, "steps": 100}
+QUICK[Revise] = {"train_steps": 200, "steps": 100}
 
 
 @pytest.fixture(params=METHODS, ids=lambda method: method.__name__)
