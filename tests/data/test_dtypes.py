@@ -144,6 +144,9 @@ def test_every_spelling_gets_same_answer(kind: str, column: pd.Series, tmp_path:
     schema = Schema.from_frame(table, quasi_identifiers=["age", "v"], immutable=["age"])
     assert schema["v"].kind == schema["w"].kind == kind
     population = Population.from_frame(table, schema)
+    codes = population.row_codes
+    features = table[list(schema.features)]
+    pd.testing.assert_frame_equal(codes.decode(codes.encode(table)), features, check_freq=False)
     policy = PrivacyPolicy(k=5)
     anonymizer = KAnonymizer(policy=policy).fit(population, model=model, desired="granted")
     queries = table[table["income"] < 40].head(3).reset_index(drop=True)

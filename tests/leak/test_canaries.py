@@ -350,8 +350,6 @@ UNREADABLE: list[Any] = [
     quote,
     lambda rows: WANTED.set_index("town").T,
     lambda rows: str(TRAIN.to_dict()),
-    lambda rows: TRAIN.to_dict(),
-    lambda rows: [{TRAIN["town"][0]: 1}, {"a": 1}],
     lambda rows: WANTED.assign(query=TRAIN["town"][:4].tolist()),
     lambda rows: pd.DataFrame(
         [TRAIN["town"][:7].tolist()] * 4, columns=[*TRAIN["town"][:6], TRAIN["town"][0]]

@@ -17,7 +17,7 @@ from cfk_plugin.data.region import spelled
 from cfk_plugin.data.rounding import DAY
 from cfk_plugin.protection.answers import Answer, differ_usefully, explain, least_values
 from cfk_plugin.protection.catalogue import Catalogue
-from cfk_plugin.protection.moves import Distance, round_change
+from cfk_plugin.protection.moves import Distance, round_change, take_back
 from cfk_plugin.protection.starts import Starts
 from cfk_plugin.protection.values import ColumnPeople, SharedValues
 from worlds import World
@@ -91,6 +91,30 @@ def test_no_change_is_needless(
         trials[np.arange(len(changed)), changed] = factual[changed]
         assert len(changed) > 0
         assert not sure(catalogue, trials).any()
+
+
+def test_dearest_changes_go_first(catalogue: Catalogue, queries: Floats, limits: Limits) -> None:
+    """If one change has to stay, it is the smallest one."""
+    names = catalogue.codes.names
+    start = queries[:1].copy()
+    for name, change in {"age": 10.0, "debt": 500.0, "income": 9_000.0}.items():
+        start[0, names.index(name)] += change
+    distance = Distance(limits, catalogue.spans, 0.1)
+    end = take_back(
+        start, np.zeros(1, np.int64), distance, lambda rows, _: (rows != queries[0]).any(axis=1)
+    )
+    assert np.flatnonzero(end[0] != queries[0]).tolist() == [names.index("debt")]
+
+
+def test_changed_quasi_identifiers_are_inside(
+    catalogue: Catalogue, queries: Floats, answers: list[Answer]
+) -> None:
+    """A point lies outside of its region only in what the query keeps."""
+    regions = np.array([answer.region for answer in answers])
+    for j, part in zip(catalogue.codes.quasi.tolist(), catalogue.regions.parts, strict=True):
+        values = points_of(answers)[:, j]
+        is_inside = part.contains_by_region(values)[np.arange(len(regions)), regions]
+        assert (is_inside | (values == queries[:, j])).all()
 
 
 def test_numbers_change_hardly_more(

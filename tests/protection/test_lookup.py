@@ -257,14 +257,6 @@ def test_fallback_beats_least_ncp():
         assert purest.pureness > pureness(smallest)
 
 
-def test_goal_ranks_bounds_first():
-    """A region that misses the policy's bounds by less is better, whatever its objective."""
-    goal = Goal(k=2, min_pureness=0.9, max_ncp=0.2)
-    assert goal.rank(0.1, 0.9) < goal.rank(0.3, 1.0)
-    assert Goal(k=2).rank(0.5, 1.0) < Goal(k=2).rank(0.1, 0.9)
-    assert Goal(k=2, objective="ncp").rank(0.1, 0.9) < Goal(k=2, objective="ncp").rank(0.5, 1.0)
-
-
 def test_grasp_is_no_better_than_optimum() -> None:
     """Equal seeds give equal regions."""
     world = World(4, n_rows=60)

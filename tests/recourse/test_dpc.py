@@ -38,7 +38,6 @@ from cfk_recourse.dpc import (
     claimed_sensitivity,
     loss_and_gradients,
     read_classifier,
-    train,
 )
 from cfk_recourse.gradients import Adam
 
@@ -442,24 +441,6 @@ def test_noise_is_as_claimed() -> None:
     # a product has one coefficient, whatever the order
     assert not np.tril(drawn[0].quadratic, -1).any()
     assert not Perturbation.draw(3, (2,), np.inf, np.random.default_rng(0)).linear.any()
-
-
-def test_training_learns_to_reconstruct() -> None:
-    """Without noise."""
-    random = np.random.default_rng(0)
-    rows = np.eye(4)[random.integers(0, 4, 256)]
-    net = Autoencoder(4, (8, 3), random)
-    before = ((net.reconstruct(rows)[0] - rows) ** 2).mean()
-    train(
-        net,
-        rows,
-        np.ones(256),
-        Perturbation.draw(4, (8, 3), np.inf, random),
-        random=random,
-        epochs=150,
-        rate=0.02,
-    )
-    assert ((net.reconstruct(rows)[0] - rows) ** 2).mean() < 0.01 < before
 
 
 def test_adam_follows_its_authors() -> None:
