@@ -412,6 +412,10 @@ class ReportData:
         """Return the JSON: the same data, the same bytes."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
+    def as_read(self) -> ReportData:
+        """Return what a reader of the JSON gets: its order of keys and its types of sequences."""
+        return _typed(ReportData, json.loads(self.to_json()))  # type: ignore[no-any-return]
+
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> ReportData:
         """Return the report that `to_dict` was called on.
@@ -462,8 +466,14 @@ def _typed(kind: Any, content: Any) -> Any:
         return {name: _typed(kind_of_values, value) for name, value in content.items()}
     if not (is_dataclass(kind) or is_typeddict(kind)):
         return content
-    kinds = get_type_hints(kind)
+    kinds = _types_of(kind)
     return kind(**{name: _typed(kinds.get(name), value) for name, value in content.items()})
+
+
+@cache
+def _types_of(kind: Any) -> dict[str, Any]:
+    """Return the types of a class's fields; to evaluate them takes longer than to read a report."""
+    return get_type_hints(kind)
 
 
 def _refuse_constant(name: str) -> NoReturn:

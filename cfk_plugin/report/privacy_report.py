@@ -155,8 +155,8 @@ class PrivacyReport:
         digest = hashlib.sha256(data.to_json().encode()).hexdigest()[:16]
         data = replace(data, report={**data.report, "id": digest})
         run_ids = tuple(run.run_id for run in evidence.runs)
-        # The page depends on the order of keys and the type of sequences: those of the JSON.
-        return cls(ReportData.from_json(data.to_json()), run_ids, tracking_uri)
+        # The page depends on the order of keys and the type of sequences.
+        return cls(data.as_read(), run_ids, tracking_uri)
 
     @classmethod
     def read(cls, path: str | Path) -> PrivacyReport:

@@ -96,13 +96,6 @@ def test_an_audit_of_another_dtype_finds_nothing() -> None:
     assert report.epsilon_low <= 0.1 < report.ceiling
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("odd", ["a fraction among whole numbers", "an undeclared level"])
-def test_a_larger_audit_finds_nothing_either(odd: str) -> None:
-    report = audited(odd, 0.5, runs=300)
-    assert report.epsilon_low <= 0.5 < report.ceiling
-
-
 def test_an_audit_sees_a_mechanism_that_looks_at_the_dtype() -> None:
     def looks(table: pd.DataFrame) -> float:
         return float(table["kids"].dtype.kind == "i")
@@ -130,8 +123,9 @@ def test_an_audit_in_one_run_takes_all_of_them() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (1.0, 1e-5)])
-def test_a_sound_mechanism_is_not_accused(epsilon: float, delta: float) -> None:
+def test_a_sound_mechanism_is_not_accused() -> None:
+    """With a delta; an audit of all that leaves a fit is one without."""
+    epsilon, delta = 1.0, 1e-5
     table, canary = neighbouring.people(), neighbouring.CANARY
     report = canary_audit(
         neighbouring.valid_rows(epsilon, delta),
@@ -224,22 +218,15 @@ def columns_in_an_order_of_the_table(table: pd.DataFrame) -> DPPrototypes:
         (columns_in_an_order_of_the_table, RARE),
     ],
 )
-def test_an_audit_of_answers_sees_every_door_that_noise_does_not_close(
-    door: Any, canary: dict[str, Any]
-) -> None:
+def test_audit_sees_doors_that_noise_leaves_open(door: Any, canary: dict[str, Any]) -> None:
+    """The form of a table tells of one person, next to all that is noise."""
     who = person(**canary)
-    everything, audit = told(who), {"claimed": 1.0, "runs": 60, "schema": SCHEMA}
-    # the form alone
-    report = canary_audit(door, TABLE, who, score=lambda found: everything(found)[-2:], **audit)
-    assert (report.verdict, report.epsilon_low) == ("fail", report.ceiling)
-    # and beside all that is noise
-    assert canary_audit(door, TABLE, who, score=everything, **audit).verdict == "fail"
+    report = canary_audit(door, TABLE, who, score=told(who), claimed=1.0, runs=60, schema=SCHEMA)
+    assert report.verdict == "fail"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "canary", [RARE, ORDINARY, ODD["a missing number"], ODD["an undeclared level"]]
-)
+@pytest.mark.parametrize("canary", [RARE, ODD["an undeclared level"]])
 def test_an_audit_of_all_that_leaves_of_a_fit_finds_nothing(canary: dict[str, Any]) -> None:
     who = person(**canary)
     report = canary_audit(

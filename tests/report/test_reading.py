@@ -464,49 +464,23 @@ def test_a_store_that_is_not_there_is_no_reason_to_wait() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_is_read_as_a_local_store_and_what_it_lost_is_named(
-    tmp_path: Path, mlflow_store: str
-) -> None:
+def test_server_is_read_as_a_local_store(tmp_path: Path, mlflow_store: str) -> None:
+    """A server that hangs is an error, and is read again when it goes on."""
     with tracking_server(tmp_path) as server:
         server.start()
-        told = []
+        reports = []
         for uri in (mlflow_store, server.url):
             ids = [
-                made.log(experiment="both", tracking_uri=uri)
-                for made in (explanations(), prototypes())
+                release.log(experiment="both", tracking_uri=uri)
+                for release in (explanations(), prototypes())
             ]
             reported.membership({"membership_cfd": 0.0}, 100).log(ids[0], tracking_uri=uri)
             report = PrivacyReport.of_experiment("both", tracking_uri=uri)
             assert set(report.run_ids) == set(ids)
-            told.append(
-                (
-                    report.data.releases,
-                    report.data.attacks[0].main,
-                    report.data.dp,
-                    report.data.metrics,
-                )
-            )
-        assert told[0] == told[1]
-        with pytest.raises(InputError, match="there is no run " + "f" * 32):
-            PrivacyReport.of_runs("f" * 32, tracking_uri=server.url)
-        with pytest.raises(
-            InputError, match=r"no experiment 'credit' in this store; it has .*'Default'"
-        ):
-            PrivacyReport.of_experiment("credit", tracking_uri=server.url)
-        (path,) = (
-            path
-            for path in (server.folder / "served").rglob("explanations/*.json")
-            if ids[0] in str(path)
-        )
-        path.write_bytes(CANARY.encode())
-        with pytest.raises(
-            TrackingError, match=f"run {ids[0]}, cfk/explanations/{path.name}: it is damaged"
-        ) as caught:
-            PrivacyReport.of_runs(ids[0], tracking_uri=server.url)
-        assert CANARY not in str(caught.value)
-        path.unlink()
-        with pytest.raises(TrackingError, match=f"run {ids[0]}, .* lacks all explanations"):
-            PrivacyReport.of_runs(ids[0], tracking_uri=server.url)
+            reports.append(report.data)
+        for part in ("releases", "dp", "metrics"):
+            assert getattr(reports[0], part) == getattr(reports[1], part)
+        assert reports[0].attacks[0].main == reports[1].attacks[0].main
         server.hang()
         with pytest.raises(TrackingError, match="the MLflow tracking server does not answer"):
             PrivacyReport.of_runs(ids[1], tracking_uri=server.url)

@@ -53,26 +53,13 @@ def accepts(rows: pd.DataFrame) -> np.ndarray:
     )
 
 
-class NearestInAge:
-    """The explainer: an accepted training row. For some ages it fails."""
-
-    def __init__(self, rows: pd.DataFrame) -> None:
-        self.rows = rows
-
-    def __call__(self, queries: pd.DataFrame) -> Any:
-        ages = queries["age"].tolist()
-        if 80 in ages:
-            raise SystemExit(f"no neighbour of {self.rows.iloc[0].to_dict()}")
-        good = self.rows[accepts(self.rows) == 1]
-        answer = pd.concat([good.loc[[(good["age"] - age).abs().idxmin()]] for age in ages])
-        if 61 in ages:
-            answer = answer.reset_index(drop=True).astype({"age": float})
-            answer.loc[ages.index(61), "age"] = np.inf
-        if 72 in ages:
-            return f"no table: {answer}"
-        if 79 in ages:
-            return answer.assign(pay=13)
-        return answer
+def nearest_in_age(queries: pd.DataFrame) -> pd.DataFrame:
+    """The explainer: an accepted training row for each query."""
+    rows = patients()
+    accepted = rows[accepts(rows) == 1]
+    return pd.concat(
+        [accepted.loc[[(accepted["age"] - age).abs().idxmin()]] for age in queries["age"]]
+    )
 
 
 def population() -> Population:
@@ -106,6 +93,7 @@ def logged(
 ) -> Any:
     """Log a catalogue and the model as a protected model."""
     settings: dict[str, Any] = {
+        "most": 50,
         "pip_requirements": [],  # otherwise MLflow loads the model once more to find them
         "code_paths": [__file__],  # so that the server finds the model, too
     }
@@ -146,11 +134,9 @@ def store(folder: Path) -> str:
     return uri
 
 
-def by_mlflow(**options: Any) -> list[str]:
-    """Log a protected model; return the command that serves it."""
-    with mlflow.start_run():
-        info = logged(**{"most": 50} | options)
-    return ["mlflow", "models", "serve", "-m", info.model_uri, "--env-manager", "local"]
+def serving_command(model: str) -> list[str]:
+    """Return the command that serves a model."""
+    return ["mlflow", "models", "serve", "-m", model, "--env-manager", "local"]
 
 
 @contextmanager

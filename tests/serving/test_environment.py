@@ -1,6 +1,4 @@
-"""What a run says of the environment: versions and settings, nothing of the machine or of who uses
-it.
-"""
+"""What a run says of the environment: versions and settings, nothing of the machine or its user."""
 
 from __future__ import annotations
 
@@ -9,12 +7,10 @@ import json
 import socket
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
-
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, hookimpl
-
-TRAIN = pd.DataFrame({"age": [20, 21, 22, 23] * 10, "pay": range(40)})
+from cfk_plugin import KAnonymizer, hookimpl
+from worlds import World
 
 
 class Plugin:
@@ -27,36 +23,27 @@ class Plugin:
         pass
 
 
-def test_versions_and_settings_of_a_fit(tmp_path: Path) -> None:
-    population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
-    anonymizer = KAnonymizer(
-        policy=PrivacyPolicy(guarantee="lookup", k=4),
-        random_state=5,
-        plugins=[Plugin()],
-    )
-    anonymizer.fit(population, model=lambda rows: rows["pay"] > 3, desired=True)
-    found = anonymizer.transform(TRAIN.tail(2)).about.environment
-    assert found is not None
-    assert found["packages"]["numpy"] == version("numpy")
-    assert [plugin for plugin in found["plugins"] if plugin.endswith("Plugin 7.8")]
-    assert {name: found[name] for name in ("seed", "generator")} == {
-        "seed": 5,
-        "generator": "table",
-    }
-    secrets = (
-        f'"{socket.gethostname()}"',
-        f'"{getpass.getuser()}"',
-        str(tmp_path),
-        str(Path.home()),
-    )
-    assert not [secret for secret in secrets if secret in json.dumps(found)]
+def environment_of(anonymizer: KAnonymizer, world: World) -> dict[str, Any]:
+    """Return the environment of a call."""
+    environment = anonymizer.transform(world.native, world.refused).about.environment
+    assert environment is not None
+    return environment
 
 
-def test_what_is_not_used_is_said_too() -> None:
-    population = Population.from_frame(TRAIN, Schema.from_frame(TRAIN, quasi_identifiers=["age"]))
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=4)).fit(
-        population, model=lambda rows: rows["pay"] > 3, desired=True
-    )
-    found = anonymizer.transform(TRAIN.tail(2)).about.environment
-    assert found is not None
-    assert not [plugin for plugin in found["plugins"] if "Plugin" in plugin]
+def test_environment_has_versions_and_settings(applicants: World, tmp_path: Path) -> None:
+    """It has no name of the machine or its user, and no path."""
+    anonymizer = applicants.fit(guarantee="lookup", random_state=5, plugins=[Plugin()])
+    environment = environment_of(anonymizer, applicants)
+    assert environment["packages"]["numpy"] == version("numpy")
+    assert [plugin for plugin in environment["plugins"] if plugin.endswith("Plugin 7.8")]
+    assert (environment["seed"], environment["generator"]) == (5, "table")
+    text = json.dumps(environment)
+    for secret in (socket.gethostname(), getpass.getuser()):
+        assert f'"{secret}"' not in text
+    assert str(Path.home()) not in text
+
+
+def test_environment_lists_active_plugins_only(applicants: World) -> None:
+    """The plugin of another fit is not there."""
+    plugins = environment_of(applicants.lookup, applicants)["plugins"]
+    assert not [plugin for plugin in plugins if "Plugin" in plugin]

@@ -7,59 +7,53 @@ from pathlib import Path
 
 import mlflow
 import numpy as np
-import pandas as pd
-import pytest
-from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, load_protected
+from cfk_plugin import KAnonymizer, PrivacyPolicy, load_protected
 from cfk_plugin.serving import save_protected_model
-from cfk_plugin.serving.loaded import LoadedClassifier, load_from_mlflow
-
-TABLE = pd.DataFrame(
-    {
-        "age": np.random.default_rng(0).integers(20, 70, 200),
-        "pay": np.random.default_rng(1).integers(10, 90, 200),
-    }
-)
-NOISE = np.random.default_rng(2).normal(0, 8, 200)
-GRANTED = TABLE["pay"] + NOISE > 45
-POPULATION = Population.from_frame(TABLE, Schema.from_frame(TABLE, quasi_identifiers=["age"]))
+from cfk_plugin.serving.loaded import load_from_mlflow
+from worlds import World, granted
 
 
-def saved(model: object, folder: Path) -> str:
+def saved(model: object, world: World, folder: Path) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about types of the signature
-        mlflow.sklearn.save_model(model, folder, input_example=TABLE.head(2))
+        mlflow.sklearn.save_model(
+            model, folder, input_example=world.strangers.head(2), pip_requirements=[]
+        )
     return str(folder)
 
 
-def test_a_classifier_keeps_its_probabilities(tmp_path: Path) -> None:
-    model = LogisticRegression().fit(TABLE, GRANTED)
-    loaded = load_from_mlflow(saved(model, tmp_path / "model"))
-    assert isinstance(loaded, LoadedClassifier)
-    assert loaded.classes_.tolist() == [False, True]
-    assert (loaded.predict(TABLE) == model.predict(TABLE)).all()
-    reordered = TABLE[["pay", "age"]]
-    np.testing.assert_allclose(loaded.predict_proba(reordered), model.predict_proba(TABLE))
-    assert (loaded(reordered) == model.predict(TABLE)).all()
+def test_classifier_keeps_its_probabilities(applicants: World, tmp_path: Path) -> None:
+    """Columns may be in another order."""
+    model = applicants.model
+    loaded = load_from_mlflow(saved(model, applicants, tmp_path / "model"))
+    assert loaded.classes_.tolist() == [0, 1]
+    rows = applicants.strangers
+    reordered = rows[[*reversed(rows.columns)]]
+    np.testing.assert_allclose(loaded.predict_proba(reordered), model.predict_proba(rows))
+    assert (loaded(reordered) == model.predict(rows)).all()
 
 
-def test_a_model_without_probabilities_is_a_function(tmp_path: Path) -> None:
-    model = LinearSVC().fit(TABLE, GRANTED)
-    loaded = load_from_mlflow(saved(model, tmp_path / "model"))
+def test_model_without_probabilities_is_a_function(applicants: World, tmp_path: Path) -> None:
+    """A support vector machine has labels only."""
+    numbers = ["age", "income", "debt"]
+    model = LinearSVC().fit(applicants.table[numbers] / 1000, granted(applicants.table))
+    folder = tmp_path / "model"
+    mlflow.sklearn.save_model(model, folder, pip_requirements=[])
+    loaded = load_from_mlflow(str(folder))
     assert not hasattr(loaded, "predict_proba")
-    assert (loaded.predict(TABLE) == model.predict(TABLE)).all()
+    rows = applicants.strangers[numbers] / 1000
+    assert (loaded.predict(rows) == model.predict(rows)).all()
 
 
-@pytest.mark.parametrize("threshold", [None, 0.7])
-def test_served_answers_have_the_margin(threshold: float | None, tmp_path: Path) -> None:
+def test_served_answers_have_the_margin(applicants: World, tmp_path: Path) -> None:
     """A model that is given by its URI has its probabilities in the server, and the threshold."""
-    model = LogisticRegression().fit(TABLE, GRANTED)
-    uri = saved(model, tmp_path / "model")
-    here = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(POPULATION, model, True, threshold=threshold)
+    uri = saved(applicants.model, applicants, tmp_path / "model")
+    here = KAnonymizer(policy=PrivacyPolicy(k=5))
+    here.fit(applicants.population, applicants.model, 1, threshold=0.7)
     assert here.catalogue_ is not None
     assert here.catalogue_.parts[0].catalogue.model.margin > 0
     save_protected_model(here, tmp_path / "protected", model=uri, pip_requirements=[])
-    queries = TABLE[~model.predict(TABLE)].head(20).reset_index(drop=True)
+    queries = applicants.refused
     assert load_protected(tmp_path / "protected").explain(queries) == here.explain(queries)

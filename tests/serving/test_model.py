@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -34,7 +30,6 @@ from cfk_plugin import (
 )
 from cfk_plugin.errors import BundleError, InputError, ModelError, PolicyError
 from cfk_plugin.serving import save_protected_model
-from cfk_plugin.serving.signature import example_of
 from model_server import K, logged, patients, served
 
 NAME = "patients-explained"
@@ -111,14 +106,6 @@ def test_loaded_explainer_is_logged_again(mlflow_store: str, tmp_path: Path) -> 
         info = log_protected_model(loaded, pip_requirements=[])
     again = load_protected(info.model_uri)
     assert again.explain(QUERIES) == loaded.explain(QUERIES)
-
-
-def test_logging_a_copy_spends_nothing(tmp_path: Path) -> None:
-    """The fitted prototypes stay as they are."""
-    fitted = prototypes()
-    before = copy.copy(fitted)
-    save_protected_model(fitted, tmp_path / "model", pip_requirements=[])
-    assert vars(fitted) == vars(before)
 
 
 # --- the model that is explained --------------------------------------------------------------------
@@ -276,27 +263,6 @@ def test_nothing_of_a_row_is_shown(registry: Any) -> None:
     assert not [pay for pay in pays if pay in said]
 
 
-def test_code_is_logged_along(registry: Any) -> None:
-    """The user's own modules are in the folder of the model."""
-    assert (folder_of(registry.model_uri) / "code" / "model_server.py").exists()
-
-
-def test_another_process_loads_the_model(registry: Any, entry: tuple[str, Any]) -> None:
-    """The model's code is found in the folder of the model."""
-    code = f"""
-import mlflow, pandas
-queries = pandas.DataFrame({{"age": [30], "town": ["Ghent"], "pay": [1], "illness": ["x"]}})
-print(len(mlflow.pyfunc.load_model({registry.model_uri!r}).predict(queries)["explanations"]))
-"""
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    paths = [path for path in paths if not path.endswith("servers")]
-    env = os.environ | {"MLFLOW_TRACKING_URI": entry[0], "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env
-    )
-    assert done.stdout.strip() == "1", done.stderr
-
-
 def test_example_is_answered(registry: Any) -> None:
     """The example that MLflow stores gets an explanation, and is no one's row."""
     folder = folder_of(registry.model_uri)
@@ -305,14 +271,6 @@ def test_example_is_answered(registry: Any) -> None:
     (answer,) = mlflow.pyfunc.load_model(registry.model_uri).predict(example)["explanations"]
     assert answer["status"] == "released"
     assert not example.merge(served(), how="inner").size
-
-
-def test_example_of_prototypes_is_a_drawn_row() -> None:
-    """Rows of prototypes come from noised counts."""
-    fitted = prototypes()
-    example = example_of(fitted)
-    assert example is not None
-    assert len(example.merge(fitted.served_.frame, how="inner"))
 
 
 def test_tracked_model_has_no_example(mlflow_store: str) -> None:
@@ -334,13 +292,3 @@ def test_requirements_have_the_package(tmp_path: Path) -> None:
         package == f"cfk-plugin=={version('cfk-plugin')}"
         or (tmp_path / "model" / package).is_file()
     )
-
-
-@pytest.mark.slow
-def test_mlflow_infers_the_pins(tmp_path: Path) -> None:
-    """Without requirements, MLflow notes what the model imports."""
-    save_protected_model(catalogue(), tmp_path / "model")
-    pins = {f"{name}=={version(name)}" for name in ("mlflow", "scikit-learn", "pandas")}
-    found = requirements_in(tmp_path / "model")
-    assert pins <= found
-    assert len([line for line in found if "cfk" in line]) == 1

@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import urllib.request
-import venv
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+import model_server
 from cfk_plugin.serving import save_protected_model
 from cfk_plugin.serving.wheel import write_wheel
 from model_server import fitted, free_port, wait_for
@@ -30,26 +30,16 @@ def test_wheel_has_the_package_and_its_adapters(tmp_path: Path) -> None:
     assert not [name for name in names if name.endswith(".pyc")]
 
 
-def test_pip_installs_the_wheel(tmp_path: Path) -> None:
-    """pip takes it without an index; other packages are not needed to install it."""
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    wheel = write_wheel(tmp_path)
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel]
-    subprocess.run(pip, check=True)
-    code = "import cfk_plugin, importlib.metadata as m; print(cfk_plugin.__file__, m.version('cfk-plugin'))"
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [python, "-c", code], capture_output=True, text=True, check=True, env=env, cwd=tmp_path
-    )
-    assert done.stdout.startswith(str(tmp_path))
-
-
 @pytest.mark.slow
 def test_model_serves_from_an_empty_environment(tmp_path: Path) -> None:
-    """`mlflow models serve` makes the environment from the folder of the model alone."""
-    here = Path(__file__).parents[1] / "servers" / "model_server.py"
-    save_protected_model(fitted(), tmp_path / "model", code_paths=[str(here)])
+    """`mlflow models serve` makes the environment from the folder of the model alone.
+
+    Without requirements of the user, MLflow pins what the model imports.
+    """
+    save_protected_model(fitted(), tmp_path / "model", code_paths=[model_server.__file__])
+    pins = (tmp_path / "model" / "requirements.txt").read_text(encoding="utf-8").split()
+    assert {f"{name}=={version(name)}" for name in ("mlflow", "scikit-learn", "pandas")} <= {*pins}
+    assert len([pin for pin in pins if "cfk" in pin]) == 1
     port = free_port()
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env |= {"MLFLOW_ENV_ROOT": str(tmp_path / "envs"), "UV_LINK_MODE": "copy"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from cfk_plugin.tracking.logger import RunLogger, logger_of, observe
 from commands import output_of
 from parts import figures_of, rows_of
 from tracked import explanations, journaled, measured, released
-from tracking_server import tracking_server
 
 NOWHERE = "http://127.0.0.1:9"
 FULL = Path("/dev/full")
@@ -70,15 +68,15 @@ def track(*loggers: RunLogger) -> None:
         assert observe(explanations(), logger)
 
 
-def logged_rows(tracking_uri: str | None = None) -> list[int]:
+def logged_rows() -> list[int]:
     """Return how many explanations each run has, after checking that no number is missing or
     double.
     """
-    client = mlflow.MlflowClient(tracking_uri)
+    client = mlflow.MlflowClient()
     counts = []
     for experiment in client.search_experiments():
         for run in client.search_runs([experiment.experiment_id]):
-            rows = rows_of(run.info.run_id, tracking_uri)
+            rows = rows_of(run.info.run_id)
             assert sorted(rows["step"]) == list(range(len(rows)))
             assert run.data.metrics["cfk.asked"] == len(rows)
             history = client.get_metric_history(run.info.run_id, "cfk.k")
@@ -213,33 +211,6 @@ def test_failure_within_a_record_is_repaired(
     for _ in range(2):
         output_of("track", journal)
     assert logged_rows() == [6]
-
-
-@pytest.mark.slow
-def test_killed_tracking_server_has_each_record_once(
-    tmp_path: Path, journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is killed while a record is on its way, and started again."""
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    with tracking_server(tmp_path) as server, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UntrackedWarning)
-        server.start()
-        logger = RunLogger(tracking_uri=server.url, journal=journal, strict=True)
-        killing = threading.Timer(0.5, server.kill)  # while a record is on its way
-        killing.start()
-        n_records = 0
-        while not journal.exists() or len(journaled(journal)) < 3:
-            assert observe(explanations(), logger)
-            n_records += 1
-        killing.join()
-        assert "does not answer" in output_of("track", journal, code=3)
-        server.start()
-        for _ in range(3):
-            assert observe(explanations(), logger)
-            n_records += 1
-        for _ in range(2):
-            output_of("track", journal)
-        assert logged_rows(server.url) == [3 * n_records]
 
 
 # --- the file -------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -216,7 +215,7 @@ def test_unknown_model_is_not_linked(mlflow_store: str) -> None:
         ([released(0)], "pass"),
     ],
 )
-def test_verdict(entries: list[Any], verdict: str, mlflow_store: str) -> None:
+def test_verdict_follows_from_entries(entries: list[Any], verdict: str, mlflow_store: str) -> None:
     run = run_of(Explanations(entries, policy=POLICY, columns=COLUMNS).log())
     assert (run.data.tags["cfk.verdict"], run.data.metrics["cfk.asked"]) == (verdict, len(entries))
 
@@ -318,13 +317,28 @@ def test_other_settings_get_a_child_run(mlflow_store: str) -> None:
     assert run_of(run.info.run_id).data.metrics["cfk.asked"] == 3
 
 
-def test_run_of_another_process_gets_a_child(mlflow_store: str, tmp_path: Path) -> None:
-    """Two processes cannot number explanations in one run."""
+SCRIPT = """
+import sys
+sys.path[:0] = {paths!r}
+from cfk_plugin.tracking.logger import observe
+from tracked import explanations
+explanations().log(run_id={run_id!r})
+observe(explanations(), "script")
+"""
+
+
+def test_script_logs_before_it_ends(mlflow_store: str, tmp_path: Path) -> None:
+    """To a run of another process it logs in a child: two processes cannot number explanations."""
     run_id = explanations().log()
-    script(f"print(explanations().log(run_id={run_id!r}))", mlflow_store, tmp_path)
+    paths = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
+    command = [sys.executable, "-c", SCRIPT.format(paths=paths, run_id=run_id)]
+    subprocess.run(command, check=True, timeout=120, cwd=tmp_path)
     (child,) = children_of(run_id)
     assert (child.data.metrics["cfk.asked"], child.info.status) == (3, "FINISHED")
     assert len(rows_of(run_id)) == 3
+    (run,) = mlflow.search_runs(experiment_names=["script"], output_format="list")
+    assert (run.data.metrics["cfk.asked"], run.info.status) == (3, "FINISHED")
+    assert not list(tmp_path.glob("*.jsonl"))
 
 
 def test_evaluation_gets_a_child(mlflow_store: str) -> None:
@@ -379,24 +393,3 @@ def test_log_can_be_repeated_after_a_failure(
             logger.log(explanations())
     run_id = logger.log(explanations())
     assert figures_of(run_id)["asked"] == len(rows_of(run_id)) == 3
-
-
-def script(code: str, uri: str, folder: Path) -> None:
-    """Run code in a process of its own, with explanations at hand."""
-    paths = [str(Path(__file__).parents[1] / "helpers"), str(Path(__file__).parents[2])]
-    program = f"import sys\nsys.path[:0] = {paths!r}\nfrom tracked import explanations\n{code}"
-    subprocess.run(
-        [sys.executable, "-c", program],
-        check=True,
-        timeout=120,
-        cwd=folder,
-        env=os.environ | {"MLFLOW_TRACKING_URI": uri},
-    )
-
-
-def test_short_script_logs_before_it_ends(mlflow_store: str, tmp_path: Path) -> None:
-    code = "from cfk_plugin.tracking.logger import observe\nobserve(explanations(), True)"
-    script(code, mlflow_store, tmp_path)
-    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
-    assert (run.data.metrics["cfk.asked"], run.info.status) == (3, "FINISHED")
-    assert not list(tmp_path.glob("*.jsonl"))
