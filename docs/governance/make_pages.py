@@ -105,7 +105,14 @@ If this is a link, it leads to the page that was read, in a stored copy that may
 *published* says where the rule is, and was not opened.
 
 A report says how many rows were checked more than a year before its own date. Its JSON has the same rows under `controls`.
+
+Sections: {sections}. *checks* is the first page with the checks, and *answers* is "Answers and remaining risks".
 """
+
+UNNUMBERED = {"0": "checks", "12": "answers"}
+"""Sections whose number the report does not show, by number."""
+
+NUMBERED = [str(number) for number in range(1, 14) if str(number) not in UNNUMBERED]
 
 REGIONS = {
     "European Union": ("GDPR", "CJEU", "EU AI Act", "Article 29", "WP216", "EDPB", "EMA"),
@@ -230,13 +237,11 @@ def metrics_page() -> str:
 
 def controls_page() -> str:
     """Return controls.md."""
-    names = {number: f"{number} {title}" for number, title in SECTIONS.items()} | {
-        "0": "First page and checks",
-        "12": "Answers and remaining risks",
-    }
+    numbered = [f"{number} {title}" for number, title in SECTIONS.items() if number in NUMBERED]
     under: dict[str, list[str]] = {heading: [] for heading in (*REGIONS, ENDED)}
     for entry in controls():
-        sections = ", ".join(names[number] for number in entry["section"].split(", "))
+        numbers = entry["section"].split(", ")
+        sections = ", ".join(UNNUMBERED.get(number, number) for number in numbers)
         cells = [
             escaped(entry["control"]),
             escaped(entry["requires"]),
@@ -245,10 +250,11 @@ def controls_page() -> str:
             checked(entry),
         ]
         under[heading_of(entry)].append(f"| {' | '.join(cells)} |")
-    titles = ["Rule or standard", "It asks for", "Sections of the report", "Status", "Checked"]
+    titles = ["Rule or standard", "It asks for", "Sections", "Status", "Checked"]
     head = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles))]
     parts = ["\n".join([f"## {name}\n", *head, *rows]) for name, rows in under.items()]
-    return CONTROLS + "\n" + "\n\n".join(parts) + "\n"
+    introduction = CONTROLS.format(sections="; ".join(numbered))
+    return introduction + "\n" + "\n\n".join(parts) + "\n"
 
 
 def heading_of(entry: Mapping[str, str]) -> str:
