@@ -1,6 +1,6 @@
-"""Files of the command line, read and written.
+"""Read and write the files of the command line.
 
-Errors name the file and what is wrong, not its content.
+Errors name the file and the fault, and do not quote the content.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from cfk_plugin.tracking.run import check_store
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cfk_plugin.hookspecs import Progress as Told
+    from cfk_plugin.hookspecs import Progress as Callback
     from cfk_plugin.release.explanations import Explanations
 
 TABLE_SCHEMA_VERSION = 1
-"""Version of the files that say what the columns of a table are; the files do not say it."""
+"""Version of the format of schema files; the files do not contain it."""
 POLICY_VERSION = 1
-"""Version of the files with a policy; the files do not say it."""
+"""Version of the format of policy files; the files do not contain it."""
 
 _PARQUET = (".parquet", ".pq")
 _PICKLES = (".joblib", ".pkl", ".pickle")
@@ -64,37 +64,39 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 
 
 def read_table(path: Path, codes: Collection[str] = ()) -> pd.DataFrame:
-    """Read a table from CSV or Parquet, as the file's ending says.
+    """Read a table from a CSV or Parquet file.
 
     Parameters
     ----------
     path : Path
+        Its ending names the format.
     codes : collection of str
-        Columns that stay text in CSV if numbers would be written in another way: 01250, not 1250.
+        Columns of CSV that may be codes, and are read as text if a number would lose characters:
+        "01250" is not 1250.
 
     Warns
     -----
     MisreadColumnWarning
         If a word of a CSV file, such as NA, is read as a missing value.
     """
-    _exists(path)
-    # also .csv.gz
-    if not {".csv", *_PARQUET}.intersection(each.lower() for each in path.suffixes[-2:]):
-        found = f"ends in {path.suffix}" if path.suffix else "has no ending"
+    _check_exists(path)
+    endings = [suffix.lower() for suffix in path.suffixes[-2:]]  # two, for .csv.gz
+    if not {".csv", *_PARQUET}.intersection(endings):
+        fault = f"ends in {path.suffix}" if path.suffix else "has no ending"
         raise InputError(
-            f"{path}: a table must be .csv or .parquet, and this {found}; write it as one of these"
+            f"{path}: a table must be .csv or .parquet, and this {fault}; write it as one of these"
         )
     if path.suffix.lower() in _PARQUET:
         load_pyarrow()
         with quiet(f"{path}: not a readable Parquet table", InputError):
             return pd.read_parquet(path)
     _check_header(path)
-    what = f"{path}: not a readable CSV table; is a row longer than the header?"
-    with _reading(path, what), warnings.catch_warnings():
+    message = f"{path}: not a readable CSV table; is a row longer than the header?"
+    with _reading(path, message), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         table = pd.read_csv(path, index_col=False)
     names = [name for name in table if name in codes or table[name].isna().any()]
-    with _reading(path, what):
+    with _reading(path, message):
         texts = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)
     _warn_of_words(path, texts, table)
     for name in set(names).intersection(codes):
@@ -105,14 +107,14 @@ def read_table(path: Path, codes: Collection[str] = ()) -> pd.DataFrame:
 
 
 def _check_header(path: Path) -> None:
-    """Refuse a header that pandas would read without an error, but not as it is meant."""
+    """Raise `InputError` if pandas would accept the header of a CSV file but misread it."""
     options: dict[str, Any] = {"header": None, "dtype": str, "keep_default_na": False}
     with _reading(path, f"{path}: not a readable CSV table"):
         names = pd.read_csv(path, nrows=1, index_col=False, **options).iloc[0]
     if names.str.contains("\0").any():
         raise InputError(_not_utf8(path))
-    # pandas would rename a second column of a name, and shift all by one where rows are longer than
-    # the header.
+    # pandas would rename a duplicate column, and would shift all columns by one if the rows have a
+    # column more than the header.
     if (names == "").any():
         raise InputError(
             f"{path}: a column has no name; name it, or write the table without its row numbers"
@@ -146,10 +148,10 @@ def _not_utf8(path: Path) -> str:
 
 
 @contextmanager
-def _reading(path: Path, what: str) -> Iterator[None]:
-    """Raise an `InputError` if a CSV file cannot be read."""
+def _reading(path: Path, message: str) -> Iterator[None]:
+    """Raise `InputError` with a message if the body cannot read a CSV file."""
     try:
-        with quiet(what, InputError):
+        with quiet(message, InputError):
             yield
     except InputError as error:
         if isinstance(error.__cause__, UnicodeError):
@@ -158,25 +160,28 @@ def _reading(path: Path, what: str) -> Iterator[None]:
 
 
 def _warn_of_words(path: Path, texts: pd.DataFrame, table: pd.DataFrame) -> None:
-    """Warn of words that pandas reads as missing values; they are its own, and no one's values."""
+    """Warn if words in a CSV file are read as missing values.
+
+    The warning may quote the words: they are pandas' own list, not values of rows.
+    """
     words = texts.where(table[texts.columns].isna(), "")
-    named = [name for name in texts if (words[name] != "").any()]
-    if named:
-        kinds = {word for name in named for word in words[name].unique()} - {""}
+    names = [name for name in texts if (words[name] != "").any()]
+    if names:
+        missing_words = {word for name in names for word in words[name].unique()} - {""}
         text = (
-            f"{path}: {', '.join(sorted(kinds))} in column {listed(named)} is read as a missing"
-            " value; if it is a value, write another word"
+            f"{path}: {', '.join(sorted(missing_words))} in column {listed(names)} is read as a"
+            " missing value; if it is a value, write another word"
         )
         warn(text, MisreadColumnWarning)
 
 
 def _are_plain_numbers(texts: pd.Series) -> bool:
-    """Return True if all texts are how numbers are written: 12 or 12.0, but not 012."""
+    """Return True if every text is the usual spelling of a number: 12 or 12.0, but not 012."""
     return all(text in spellings(to_number(text)) for text in texts.dropna().unique())
 
 
 def code_columns(path: Path) -> set[str]:
-    """Return the columns of a schema file whose values may be codes; see `read_table`."""
+    """Return the columns that may be codes according to a schema file; see `read_table`."""
     content = read_json(path)
     with quiet(f"{path}: a setting has the wrong form", SchemaError):
         columns = content.get("columns") or {}
@@ -191,7 +196,10 @@ def code_columns(path: Path) -> set[str]:
 
 
 def code_columns_of_release(content: Mapping[str, Any]) -> set[str]:
-    """Return the columns whose values may be codes by a file of explanations in the right form."""
+    """Return the columns that may be codes according to the content of a file of explanations.
+
+    Its form must have been checked.
+    """
     regions = [entry.get("region", {}) for entry in content["explanations"]]
     parts = [part for region in regions for part in region.items()]
     return {name for name, part in parts if part["kind"] == "set"}
@@ -199,7 +207,7 @@ def code_columns_of_release(content: Mapping[str, Any]) -> set[str]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file."""
-    _exists(path)
+    _check_exists(path)
     content, fault = None, "no object at the top"
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -207,32 +215,33 @@ def read_json(path: Path) -> dict[str, Any]:
         fault = f"line {error.lineno}, column {error.colno}"
     except (OSError, ValueError, RecursionError) as error:
         fault = type(error).__name__
-    # raised outside of the handlers: what was caught must not be its context
+    # raised outside the handlers: the exception that they caught may quote the file, and would be
+    # the context of this error
     if not isinstance(content, dict):
         raise InputError(f"{path}: not valid JSON ({fault})")
     return content
 
 
 def read_rows(train: Path, schema: Path) -> tuple[pd.DataFrame, Schema]:
-    """Read training rows and their schema file, which says what columns of CSV are text."""
+    """Read training rows and their schema file; the schema says which columns of CSV are text."""
     rows = read_table(train, code_columns(schema))
     return rows, read_schema(schema, rows)
 
 
 def read_schema(path: Path, train: pd.DataFrame) -> Schema:
-    """Read a schema file: the arguments of `Schema.from_frame` as JSON, an object per column."""
+    """Read a schema file, which has the arguments of `Schema.from_frame` as JSON."""
     content = read_json(path)
-    known = schemas()[f"table-schema-{TABLE_SCHEMA_VERSION}"]["properties"]
-    _check_keys(str(path), content, known)
+    properties = schemas()[f"table-schema-{TABLE_SCHEMA_VERSION}"]["properties"]
+    _check_keys(str(path), content, properties)
     columns = content.get("columns") or {}
     if not isinstance(columns, dict) or not all(isinstance(c, dict) for c in columns.values()):
         raise SchemaError(
             f'{path}: columns must be an object, column to its settings, such as {{"age":'
             ' {"bounds": [18, 100]}}'
         )
+    column_properties = properties["columns"]["additionalProperties"]["properties"]
     for name, settings in columns.items():
-        known_settings = known["columns"]["additionalProperties"]["properties"]
-        _check_keys(f"{path}: column {name!r}", settings, known_settings)
+        _check_keys(f"{path}: column {name!r}", settings, column_properties)
     content["columns"] = {name: Attribute(**settings) for name, settings in columns.items()}
     if "quasi_identifiers" not in content:
         raise SchemaError(f"{path}: quasi_identifiers is missing; list the publicly known columns")
@@ -243,39 +252,44 @@ def read_schema(path: Path, train: pd.DataFrame) -> Schema:
         raise SchemaError(f"{path}: {error}") from None
 
 
-def _check_keys(place: str, settings: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    unknown = [name for name in settings if name not in known]
+def _check_keys(place: str, settings: Mapping[str, Any], properties: Mapping[str, Any]) -> None:
+    """Raise `SchemaError` if settings have a key that is not one of the properties."""
+    unknown = [name for name in settings if name not in properties]
     if unknown:
         raise SchemaError(
-            f"{place}: unknown key {', '.join(unknown)}; known are {', '.join(known)}"
-            f"{did_you_mean(unknown, known)}"
+            f"{place}: unknown key {', '.join(unknown)}; known are {', '.join(properties)}"
+            f"{did_you_mean(unknown, properties)}"
         )
 
 
 def read_policy(path: Path | None, changes: Mapping[str, Any]) -> PrivacyPolicy:
-    """Read a policy file, if there is one, and apply the options that were given."""
+    """Read a policy file, and replace its settings with `changes` that are not None.
+
+    Without a file, the other settings are the defaults.
+    """
     settings = read_json(path) if path is not None else {}
-    given = {name: value for name, value in changes.items() if value is not None}
-    known = schemas()[f"policy-{POLICY_VERSION}"]["properties"]
-    unknown = [name for name in settings if name not in known]
+    options = {name: value for name, value in changes.items() if value is not None}
+    properties = schemas()[f"policy-{POLICY_VERSION}"]["properties"]
+    unknown = [name for name in settings if name not in properties]
     if unknown:
         raise PolicyError(
-            f"{path}: unknown setting {', '.join(unknown)}; known are {', '.join(known)}"
-            f"{did_you_mean(unknown, known)}"
+            f"{path}: unknown setting {', '.join(unknown)}; known are {', '.join(properties)}"
+            f"{did_you_mean(unknown, properties)}"
         )
-    return PrivacyPolicy(**{**settings, **given})
+    return PrivacyPolicy(**{**settings, **options})
 
 
 def load_model(location: str, threshold: float | None = None) -> Any:
-    """Load a model from an MLflow URI or folder, or a file: of joblib or pickle, ONNX, or XGBoost
-    (``.ubj``).
+    """Load a model from an MLflow URI, an MLflow folder, or a file of joblib, pickle, ONNX or
+    XGBoost (``.ubj``).
 
-    Loading a pickle runs code in it: give only files that you trust.
+    Loading a pickle runs the code in it: load only files that you trust.
     """
     return thresholded(_loaded(location), threshold)
 
 
 def _loaded(location: str) -> Any:
+    """Return the model of `load_model` before a threshold is applied."""
     path = Path(location)
     if ":/" in location or path.is_dir():
         import mlflow
@@ -288,7 +302,7 @@ def _loaded(location: str) -> Any:
             check_store(mlflow.get_tracking_uri())
         with quiet(f"{location}: MLflow cannot load this model", ModelError, let=CFKError):
             return load_from_mlflow(location)
-    _exists(path)
+    _check_exists(path)
     with quiet(
         f"{path}: the model cannot be loaded ({{}}); give a file that this version of its library"
         " wrote",
@@ -304,19 +318,19 @@ def _loaded(location: str) -> Any:
             case _:
                 model = None
     if model is None:
-        known = " or ".join([*_PICKLES, ".onnx", ".ubj"])
-        raise ModelError(f"{path}: not a model; give a {known} file, or an MLflow model URI")
+        endings = " or ".join([*_PICKLES, ".onnx", ".ubj"])
+        raise ModelError(f"{path}: not a model; give a {endings} file, or an MLflow model URI")
     if not hasattr(model, "predict") and not callable(model):
-        raise ModelError(f"{path}: holds a {type(model).__name__}, which has no predict method")
+        raise ModelError(f"{path}: contains a {type(model).__name__}, which has no predict method")
     return model
 
 
 def check_output(
-    path: Path | None, what: str = "output", endings: Sequence[str] = (".csv", ".parquet", ".json")
+    path: Path | None, title: str = "output", endings: Sequence[str] = (".csv", ".parquet", ".json")
 ) -> None:
-    """Refuse a path that cannot be written, before any work is done."""
+    """Raise `InputError` if an output file has a wrong ending or no folder, before any work."""
     if path is not None:
-        check_place(path, endings, what)
+        check_place(path, endings, title)
         if path.suffix.lower() in _PARQUET:
             load_pyarrow()
 
@@ -326,7 +340,7 @@ def check_report(path: Path | None) -> None:
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write a text without translating line ends, so that the same report has the same bytes."""
+    """Write a text with the same line ends on every system."""
     with whole_file(path) as draft:
         draft.write_bytes(text.encode("utf-8"))
 
@@ -334,7 +348,7 @@ def write_report(path: Path, text: str) -> None:
 def write_released(
     path: Path, explanations: Explanations, queries: pd.DataFrame | None = None
 ) -> None:
-    """Write explanations with their sentences as CSV, Parquet or JSON, by the file's ending."""
+    """Write explanations and their sentences as CSV, Parquet or JSON, by the file's ending."""
     if path.suffix.lower() == ".json":
         write_report(path, explanations.to_json_with_sentences(queries))
     else:
@@ -344,7 +358,7 @@ def write_released(
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a table in the format that the file's ending names: Parquet or CSV."""
+    """Write a table as Parquet or CSV, by the file's ending."""
     is_parquet = path.suffix.lower() in _PARQUET
     if is_parquet:
         load_pyarrow()
@@ -356,35 +370,35 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
 
 
 def load_function(name: str) -> Callable[..., Any]:
-    """Import ``module:function``, also from the folder that the command runs in.
+    """Import a function by its name ``module:function``, also from the working folder.
 
-    Importing a module runs code in it: name only what you trust.
+    Importing a module runs its code: name only modules that you trust.
     """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise InputError(f"{name}: give a function as module:function")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    # a module runs its own code, whose errors may quote rows
+    # the import runs code of the module, whose errors may quote rows
     with quiet(f"{name}: cannot be imported", InputError):
         imported = importlib.import_module(module)
-        found = getattr(imported, attribute, None)
-    if found is None:
+        value = getattr(imported, attribute, None)
+    if value is None:
         raise InputError(f"{name}: cannot be imported (the module has no {attribute})")
-    if not callable(found):
-        raise InputError(f"{name}: is no function")
-    function: Callable[..., Any] = found
+    if not callable(value):
+        raise InputError(f"{name}: is not a function")
+    function: Callable[..., Any] = value
     return function
 
 
-def _exists(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandInputs:
-    """Raw counterfactuals, and what they are protected with."""
+    """Raw counterfactuals, with the policy, population and model that protect them."""
 
     policy: PrivacyPolicy
     population: Population
@@ -395,7 +409,7 @@ class CommandInputs:
 
 
 def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
-    """Turn the outcome's name into the model's own label; ``opposite`` stays as it is."""
+    """Return the model's label that is spelled like the text, or ``"opposite"``."""
     labels: Any = getattr(model, "classes_", None)
     if labels is None:
         labels = np.unique(LabelModel(model, list(features.columns))(features))
@@ -403,9 +417,9 @@ def wanted(text: str, model: Any, features: pd.DataFrame) -> Any:
 
 
 def goal_among(labels: Sequence[Any], text: str) -> Any:
-    """Return the label that is spelled like the text.
+    """Return the label that is spelled like the text, or ``"opposite"``.
 
-    Messages may list labels: they are the model's, not a row's.
+    The error may list the labels: they belong to the model, not to a row.
     """
 
     def unknown(spelled: str) -> Any:
@@ -418,15 +432,15 @@ def goal_among(labels: Sequence[Any], text: str) -> Any:
 
 
 @contextmanager
-def progress_bar(what: str, console: Console) -> Iterator[Told]:
-    """Yield a progress callback; it draws a bar on a terminal and nothing elsewhere."""
-    if not console.is_terminal:  # where Rich before 15 prints an empty line
+def progress_bar(title: str, console: Console) -> Iterator[Callback]:
+    """Yield a progress callback, which draws a bar if the console is a terminal."""
+    if not console.is_terminal:  # Rich before 15 would print an empty line
         yield lambda done, total: None  # noqa: ARG005 - the form of a callback
         return
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
+        task = progress.add_task(title, total=None)
 
-        def told(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        yield told
+        yield update

@@ -49,67 +49,93 @@ def protect(
     groups: str | None = None,
     sample_explainer: int = 0,
 ) -> ProtectedExplainer:
-    """Wrap an explainer so that only protected explanations leave it.
+    """Return an explainer that answers only with protected explanations.
+
+    Each released explanation has a region that contains at least k people, or it is a
+    differentially private prototype. `PrivacyPolicy.not_stopped` lists the attacks that a policy
+    does not stop. Code in the same process can reach the unprotected explainer.
 
     Parameters
     ----------
-    explainer : object
-        A DiCE explainer, a NICE explainer, a callable from queries to counterfactuals, an object
-        with such a method ``explain``, or anything a plugin has an adapter for.
-        None: answers come from the catalogue or the prototypes.
+    explainer : object, optional
+        A DiCE explainer, a NICE explainer, a function from queries to counterfactuals, an object
+        with such a method ``explain``, or an object that the adapter of a plugin can read. Without
+        it, answers come from the catalogue or the prototypes.
     model : object with ``predict``, or callable
-        The model that is explained; returns labels, or numbers where `desired` is a range or
-        `threshold` is given.
+        The explained model. It returns labels, or numbers if `desired` is a range or `threshold`
+        is set.
     population : Population
-        The training rows that the explainer may return.
+        The training rows, among which people are counted.
     policy : PrivacyPolicy, optional
-        Default: ``PrivacyPolicy()``, k = 10.
+        By default ``PrivacyPolicy()``, with k = 10.
     k : int, optional
         Least number of people behind an explanation: short for ``policy=PrivacyPolicy(k=k)``.
     desired : label, set of labels, (low, high), "opposite" or callable
-        The outcome that counterfactuals reach; by default any other than the query's own. See
+        The outcome that counterfactuals reach. By default, any outcome other than the query's. See
         `KAnonymizer.fit`.
     threshold : float, optional
-        For a model that returns probabilities: from this value on, the outcome is 1, or the second
-        class.
+        For a model that returns probabilities: the outcome is 1, or the second class, if the
+        probability is at least this value.
     later : sequence of models, optional
-        Models that were trained again. Answers of the catalogue have an outcome that these give
-        too; see `KAnonymizer.fit`. Prototypes do not use them.
+        Models that were trained again. Answers of the catalogue have the desired outcome under
+        these models too; see `KAnonymizer.fit`.
     previous : Catalogue or path, optional
-        The catalogue that this one follows; see `KAnonymizer.fit`. Prototypes do not use it.
+        The catalogue that the new one replaces; see `KAnonymizer.fit`.
     method : str, Protector, KAnonymizer or DPPrototypes
-        A name or a protector: see `KAnonymizer`. A `KAnonymizer` is used with its own settings,
-        such as `random_state`; the object itself is not fitted or changed. "dp",
-        or `DPPrototypes` with settings of your own: answers are differentially private prototypes,
-        whatever the explainer would find. A `KAnonymizer` has its own policy and plugins, so
-        that `policy`, `k` and `plugins` are refused beside it. Prototypes do not use `policy`, `k`,
-        `later` and `previous`, which are refused beside them.
+        The name of a method, or a protector: see `KAnonymizer`. With "dp" or `DPPrototypes`, every
+        answer is a differentially private prototype; leave out `policy`, `k`, `later` and
+        `previous` then. A `KAnonymizer` brings its settings, such as `random_state`; leave out
+        `policy`, `k` and `plugins` then. `protect` fits a copy and does not change the object.
     track : bool or str
         Whether to log every result to MLflow before it is returned, or the name of the experiment
         to log to.
     strict : bool
-        Whether to withhold a result whose record can neither be logged nor be written to the
-        journal. By default, there is one warning, and the next record counts the explanations.
+        Whether to withhold a result if its record can be written neither to MLflow nor to the
+        journal. By default, the result is returned with a warning, and the next record counts the
+        explanations without one.
     journal : path
-        File for records that MLflow does not take, by default in the working folder. There is one
-        warning; ``cfk track`` sends the records later.
+        File for records that MLflow does not accept, by default in the working folder. A warning
+        says so once; ``cfk track`` sends the records later.
     plugins : sequence
-        Plugins for this run, beside installed ones.
+        Further plugins, in addition to the installed ones.
     groups : str, optional
-        Column of the queries that divides those who ask into groups in the logged runs, for example
-        ``sex``; it need not be a feature. See `Explanations.by_group`.
+        Column of the queries that divides applicants into groups in the logged runs, for example
+        ``sex``. It need not be a feature. See `Explanations.by_group`.
     sample_explainer : int
-        How many refused people of the population the explainer explains here if it is not asked
-        for answers; by default none. Runs then say how often it returns training rows. It gets
-        their rows, so leave it out if it sends queries elsewhere or keeps them. No further person
-        is explained after ten seconds, but a search that is running ends first, and one of DiCE's
-        can take minutes. What it returns is compared with the rows and forgotten.
+        If the explainer is not asked for answers, the largest number of people for whom it is
+        tested here; by default 0. They are drawn from the people of the population without the
+        desired outcome. The explainer explains them, and runs say how often it returns training
+        rows; its answers are not stored. Leave this out if the explainer stores queries or sends
+        them to another machine. The test starts no search after ten seconds, but a single search
+        of DiCE can take minutes.
+
+    Returns
+    -------
+    ProtectedExplainer
+        Has the explainer's own methods, and `explain`.
 
     Raises
     ------
     CFKError
         If policy, population, model and explainer do not fit together (see `KAnonymizer.fit`),
         or `strict` is set without `track`.
+
+    See Also
+    --------
+    protected : The same as a decorator.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from cfk_plugin import Population, Schema, protect
+    >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50], "salary": [60, 60, 30, 80, 90]})
+    >>> schema = Schema.from_frame(train, quasi_identifiers=["age"])
+    >>> population = Population.from_frame(train, schema)
+    >>> private = protect(model=lambda x: x.salary > 50, population=population, k=2, desired=True)
+    >>> print(private.explain(pd.DataFrame({"age": [26], "salary": [30]})))
+    1 explanation: 1 released, 0 withheld
+    query   status k  ncp pureness   age salary
+        0 released 2 0.08        1 24–26     51
     """
     check_population(population)
     sample_explainer = whole_number("sample_explainer", sample_explainer, 0)
@@ -117,37 +143,37 @@ def protect(
         require("groups", groups, str, "name one column of the queries")
     logger = logger_of(track, strict=strict, journal=journal)
     if strict and logger is None:
-        raise InputError("strict=True withholds what is not recorded; add track=True")
+        raise InputError("strict=True withholds results that cannot be logged; add track=True")
     model = thresholded(model, threshold)
-    later = [thresholded(each, threshold) for each in checked_later(later)]
+    later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
     context = AdaptContext(population.schema.features, population.schema.target)
     prototypes = _prototypes_of(method)
     if prototypes is not None:
-        refused = {
+        is_set = {
             "policy": policy is not None,
             "k": k is not None,
             "later": len(later) > 0,
             "previous": previous is not None,
         }
-        _refuse_what_is_not_used(
-            refused, "prototypes have no policy, no k, no later models and no previous catalogue"
+        _check_unused(
+            is_set, "prototypes have no policy, no k, no later models and no previous catalogue"
         )
         wrapped = no_explainer if explainer is None else explainer
         source = load_plugins(plugins).adapt(wrapped, context)
         fitted = prototypes.fit(population, model, desired)
         return ProtectedExplainer(wrapped, source, fitted, logger or False, groups, is_asked=False)
     if isinstance(method, KAnonymizer):
-        refused = {
+        is_set = {
             "policy": policy is not None,
             "k": k is not None,
             "plugins": len(plugins) > 0,
         }
-        _refuse_what_is_not_used(refused, "the KAnonymizer that is given as method has its own")
+        _check_unused(is_set, "the KAnonymizer in method has its own")
         anonymizer = clone(method)
     else:
         anonymizer = KAnonymizer(
             policy=_policy_of(policy, k),
-            method=cast("str | Protector", method),  # prototypes have answered above
+            method=cast("str | Protector", method),  # prototypes have returned above
             plugins=plugins,
         )
     anonymizer.fit(population, model=model, desired=desired, later=later, previous=previous)
@@ -167,9 +193,9 @@ def protect(
 
 
 def _prototypes_of(method: str | Protector | KAnonymizer | DPPrototypes) -> DPPrototypes | None:
-    """Return the prototypes that a method is or names; None for any other method.
+    """Return the prototypes for a method that is `DPPrototypes` or "dp", otherwise None.
 
-    Their modules are imported only where a method may be one, as the import takes time.
+    The import takes time, and is skipped for other methods.
     """
     if isinstance(method, KAnonymizer) or (isinstance(method, str) and method != "dp"):
         return None
@@ -180,33 +206,33 @@ def _prototypes_of(method: str | Protector | KAnonymizer | DPPrototypes) -> DPPr
     return DPPrototypes() if method == "dp" else None
 
 
-def _refuse_what_is_not_used(is_given: Mapping[str, bool], reason: str) -> None:
-    """Raise `PolicyError` if an argument is given that the method does not use."""
-    names = [name for name, given in is_given.items() if given]
+def _check_unused(is_set: Mapping[str, bool], reason: str) -> None:
+    """Raise `PolicyError` if the caller sets an argument that the method does not use."""
+    names = [name for name in is_set if is_set[name]]
     if names:
         raise PolicyError(f"leave out {', '.join(names)}: {reason}")
 
 
 def _policy_of(policy: PrivacyPolicy | None, k: int | None) -> PrivacyPolicy | None:
-    """Return the policy that `policy` or `k` names; None if neither does."""
+    """Return the policy, or a policy with this k; None if both are None."""
     if k is None:
         return policy
     if policy is not None:
-        raise PolicyError("policy and k both say how many people; write k into the policy alone")
+        raise PolicyError("policy and k both set the number of people; write k only in the policy")
     return PrivacyPolicy(k=k)
 
 
 def no_explainer(queries: pd.DataFrame) -> pd.DataFrame:
-    """Stand in for an explainer where the catalogue answers alone."""
+    """Return an empty table: the explainer of a `protect` call without one."""
     return queries.head(0)
 
 
 def _is_asked(explainer: object, source: CounterfactualSource, anonymizer: KAnonymizer) -> bool:
     """Return True if the explainer is asked for counterfactuals.
 
-    A lookup guarantee protects what it returns. A catalogue's answers start at it only if its
-    adapter declares that no answer depends on a single row: otherwise somebody who chooses the
-    queries could read out single training rows.
+    With the lookup guarantee, its counterfactuals are generalised. With a catalogue, the search
+    starts at its counterfactuals only if its adapter declares that they depend on no single row:
+    otherwise an attacker who chooses the queries could learn single training rows.
     """
     if promise_of(anonymizer.policy_.guarantee).releases_counterfactuals:
         if explainer is None:
@@ -219,22 +245,23 @@ def _is_asked(explainer: object, source: CounterfactualSource, anonymizer: KAnon
 
 
 def protected(**options: Any) -> Callable[[Any], ProtectedExplainer]:
-    """Decorate a function that explains, so that only protected explanations leave it.
+    """Decorate a function from queries to counterfactuals, so that it returns only protected
+    explanations.
 
     Parameters
     ----------
     **options
-        Those of `protect`: ``model`` and ``population`` at least.
+        Arguments of `protect`; ``model`` and ``population`` are required.
 
     Returns
     -------
     callable
-        The decorator. What it returns is called as the explainer was and gives `Explanations`.
+        The decorator. The decorated function takes the same queries and returns `Explanations`.
 
     Raises
     ------
     CFKError
-        As `protect`, where the decorated function is defined.
+        As `protect`, at the definition of the decorated function.
 
     Examples
     --------

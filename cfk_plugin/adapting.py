@@ -1,4 +1,4 @@
-"""What authors of adapters build on: how a call of an explainer is read, made and answered.
+"""Tools for authors of adapters: read a call of an explainer, make it, and answer it.
 
 See docs/how-to/write-an-adapter.md. The hooks themselves are in `hookspecs`.
 """
@@ -28,14 +28,14 @@ from cfk_plugin.errors import (
 
 
 class ExplainerError(AdapterError):
-    """The explainer raised; its own exception is the cause, and the text names only its class."""
+    """The explainer raised an exception: it is the cause, and the message names only its class."""
 
 
 class NoneFoundError(AdapterError):
-    """The explainer found nothing and says so by an exception.
+    """The explainer reports by an exception that it found no counterfactual.
 
-    `native` is one of the explainer's own class, made anew with a constant text; the caller gets
-    this one.
+    `native` is an exception of the explainer's own class with a constant text. It is raised to the
+    caller instead of the original, whose text may quote rows.
     """
 
     def __init__(self, native: Exception) -> None:
@@ -47,23 +47,21 @@ class NoneFoundError(AdapterError):
 class CounterfactualBatch(HostOnly):
     """Raw counterfactuals of one call.
 
-    Never leaves the host: its `repr` shows counts and it refuses to be pickled.
+    Never leaves the host: its `repr` shows counts and it refuses to be pickled. A *slot* is a place
+    for one counterfactual of a query; it stays empty if the explainer found none.
     """
 
-    frame: pd.DataFrame  # shape (n_found, n_features); raw feature space, any index
-    slot: NDArray[np.int64]  # shape (n_found,); position in `query` that each row answers
-    # shape (n_asked,); the query of each slot; for slots without a row nothing was found
-    query: NDArray[np.int64]
-    # outcome that this call asked for, which is then certified; see `desired_of`
-    desired: Any = None
-    # what this call says may change; `constraints_of`
-    constraints: Mapping[str, Any] = field(default_factory=dict)
+    frame: pd.DataFrame  # shape (n_rows, n_features): counterfactuals in original units, any index
+    slot: NDArray[np.int64]  # shape (n_rows,): the slot of each row, a position in `query`
+    query: NDArray[np.int64]  # shape (n_slots,): the position of each slot's query
+    desired: Any = None  # outcome that the call names, which is certified; see `desired_of`
+    constraints: Mapping[str, Any] = field(default_factory=dict)  # see `constraints_of`
 
     def __post_init__(self) -> None:
         slot = np.asarray(self.slot, dtype=np.int64)
         query = np.asarray(self.query, dtype=np.int64)
         if not isinstance(self.frame, pd.DataFrame) or len(slot) != len(self.frame):
-            raise AdapterError("a batch needs a DataFrame and one slot per row of it")
+            raise AdapterError("a batch needs a DataFrame, and one slot for each of its rows")
         is_distinct = len(np.unique(slot)) == len(slot)
         is_inside = len(slot) == 0 or 0 <= slot.min() <= slot.max() < len(query)
         if not (is_distinct and is_inside):
@@ -76,56 +74,57 @@ class CounterfactualBatch(HostOnly):
     def one_each(
         cls,
         frame: pd.DataFrame,
-        found: NDArray[np.bool_],
+        is_found: NDArray[np.bool_],
         desired: Any = None,
         constraints: Mapping[str, Any] = MappingProxyType({}),
     ) -> CounterfactualBatch:
-        """Build a batch with one counterfactual asked per query, `frame` holding those that were
-        found.
+        """Build a batch with one slot per query.
+
+        `is_found`, shape (n_queries,), marks the queries with a counterfactual, and `frame` has
+        one row for each of these.
         """
-        return cls(frame, np.flatnonzero(found), np.arange(len(found)), desired, constraints)
+        return cls(frame, np.flatnonzero(is_found), np.arange(len(is_found)), desired, constraints)
 
     def _counts(self) -> str:
-        return f"{len(self.frame)} found of {len(self.query)} asked"
+        return f"{len(self.frame)} rows for {len(self.query)} slots"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AnswerRequest(HostOnly):
-    """What a call of an explainer's own method asks for, read without calling the explainer.
+    """A call of an explainer's own method, read without calling the explainer.
 
-    A catalogue answers such a request; the adapter then builds the explainer's result type.
+    A catalogue answers the request; the adapter then builds the explainer's result type.
     """
 
-    queries: pd.DataFrame  # shape (n, n_features); raw feature space, any index
-    n_answers: int = 1  # for each query
+    queries: pd.DataFrame  # shape (n_queries, n_features): in original units, any index
+    n_answers: int = 1  # number of answers for each query
     desired: Any = None  # outcome that the call names; see `desired_of`
     constraints: Mapping[str, Any] = field(default_factory=dict)  # see `constraints_of`
-    ignored: tuple[str, ...] = ()  # options that steer only the explainer's search
-    adapter_data: Any = None  # what `build` needs beside the explanations; stays on the host
+    ignored: tuple[str, ...] = ()  # options that only steer the explainer's search
+    adapter_data: Any = None  # further data for `build`, which stays on the host
 
     def _counts(self) -> str:
         return f"{len(self.queries)} queries, {self.n_answers} answers each"
 
 
 DESIRED = ("desired_range", "desired_class", "desired", "target_class", "target")
-"""Arguments by which explainers are told the outcome that is wanted."""
+"""Names of the arguments by which callers pass explainers the desired outcome."""
 
 
 def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None) -> Any:
-    """Return the outcome that a call asks an explainer for, from its arguments by name; None where
-    it names none.
+    """Return the desired outcome that a call names in its arguments, or None if it names none.
 
     Parameters
     ----------
     options : mapping
-        ``desired_range`` holds two numbers. ``desired_class``, ``desired``, ``target_class`` and
-        ``target`` hold a label or several of which any will do; "opposite", "other" and None leave
-        the outcome to the query, as most explainers do. A tuple as ``desired`` or ``target`` is a
-        range, as of `protect`.
+        Arguments of the call by name. ``desired_range`` is a pair of numbers. ``desired_class``,
+        ``desired``, ``target_class`` and ``target`` are one label, or a collection of acceptable
+        labels; "opposite", "other" and None mean any outcome other than the query's. A tuple as
+        ``desired`` or ``target`` is a range, as in `protect`.
     classes : sequence, optional
-        The model's classes, for explainers that name one by its position. A whole number is then a
-        position. One that is no position is a label, unless a label is the position of another
-        class, as with the labels 1 and 2: then it is refused.
+        The model's classes, for explainers that name a class by its position: a whole number is
+        then a position. A whole number that is not a position is read as a label if that cannot be
+        mistaken; with labels such as 1 and 2 it can, and raises an error.
 
     Returns
     -------
@@ -134,36 +133,37 @@ def desired_of(options: Mapping[str, Any], classes: Sequence[Any] | None = None)
     Raises
     ------
     AdapterError
-        If several outcomes are named, a whole number is neither a position nor a label, or
-        ``desired_range`` does not hold two numbers.
+        If the arguments name different outcomes, a whole number is neither a position nor a label,
+        or ``desired_range`` is not a pair of numbers.
     """
-    read = [
-        _read_desired(name, options[name], classes)
-        for name in DESIRED
-        if options.get(name) is not None
-    ]
-    named = [desired for desired in read if desired is not None]
-    if any(desired != named[0] for desired in named[1:]):
+    outcomes = []
+    for name in DESIRED:
+        if options.get(name) is None:
+            continue
+        outcome = _read_desired(name, options[name], classes)
+        if outcome is not None:
+            outcomes.append(outcome)
+    if any(outcome != outcomes[0] for outcome in outcomes[1:]):
         raise AdapterError(f"the call names several outcomes ({', '.join(DESIRED)}); name one")
-    return named[0] if named else None
+    return outcomes[0] if outcomes else None
 
 
 def places_of(desired: Any, classes: Sequence[Any] | None) -> list[int]:
-    """Return the positions of the desired classes if the model has more than two; with two,
-    "opposite" will do.
+    """Return the positions of the desired classes, for explainers that need the desired class.
 
-    For explainers that have to be told: `desired` is that of `AdaptContext`.
+    `desired` is `AdaptContext.desired`. The list is empty if the model has at most two classes:
+    the explainer's "opposite" is enough then.
     """
     if classes is None or len(classes) <= 2:
         return []
     if callable(desired) and not isinstance(desired, DesiredSet):
         return []
-    wanted = desired.labels if isinstance(desired, DesiredSet) else [desired]
-    return [place for place, label in enumerate(classes) if label in wanted]
+    labels = desired.labels if isinstance(desired, DesiredSet) else [desired]
+    return [place for place, label in enumerate(classes) if label in labels]
 
 
 def places_in_call(desired: Any, classes: Sequence[Any]) -> list[int]:
-    """Return the positions of the classes that a call names, for explainers that take positions.
+    """Return the positions of the classes that a call names, for explainers that need positions.
 
     Parameters
     ----------
@@ -175,22 +175,23 @@ def places_in_call(desired: Any, classes: Sequence[Any]) -> list[int]:
     Raises
     ------
     InputError
-        If the model has none of them.
+        If the model has none of these classes.
     """
     labels = desired.labels if isinstance(desired, DesiredSet) else [desired]
     places = [place for place, label in enumerate(classes) if label in labels]
     if not places:
         raise InputError(
-            "the call asks for an outcome that is none of the model's labels"
-            f" ({listed(classes)}); check its spelling and type"
+            f"the desired outcome is not one of the model's labels ({listed(classes)}); check its"
+            " spelling and type"
         )
     return places
 
 
 def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
+    """Return the outcome that one argument names, or None for "opposite"; see `desired_of`."""
     if name == "desired_range":
         with quiet(
-            "desired_range must hold two numbers, the lowest and the highest outcome", AdapterError
+            "desired_range must be two numbers, the lowest and the highest outcome", AdapterError
         ):
             low, high = value
             return DesiredRange(low, high)
@@ -208,11 +209,7 @@ def _read_desired(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
 
 
 def _class_of(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
-    """Return the label that is meant, as the model spells it.
-
-    A whole number is a position, as explainers have it. One that is no position may be a label, if
-    no label can be mistaken for the position of another class.
-    """
+    """Return the model's label for a value of a call; see `classes` of `desired_of`."""
     if isinstance(value, np.generic):
         value = value.item()
     if classes is None:
@@ -233,7 +230,7 @@ _FEW = 10  # classes that a message lists
 
 
 def _are_mixed_up(classes: Sequence[Any]) -> bool:
-    """Return True if the label of a class is the position of another, as with labels 1 and 2."""
+    """Return True if a class's label is the position of another class, as with labels 1 and 2."""
     for place, label in enumerate(classes):
         is_place = isinstance(label, int) and 0 <= label < len(classes)
         if is_place and label != place:
@@ -242,26 +239,27 @@ def _are_mixed_up(classes: Sequence[Any]) -> bool:
 
 
 CONSTRAINTS = ("features_to_vary", "permitted_range")
-"""Arguments by which explainers, and DiCE first, are told what may change; see `Constraints`."""
+"""DiCE's names of the arguments that say which features may change, and how; see `Constraints`."""
 
 
 def constraints_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a call says may change, from its arguments by name."""
-    found = {}
+    """Return only the arguments of a call that are named in `CONSTRAINTS` and are not None."""
+    constraints = {}
     for name in CONSTRAINTS:
         if options.get(name) is not None:
-            found[name] = options[name]
-    return found
+            constraints[name] = options[name]
+    return constraints
 
 
 def without_constraints(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for an explainer that knows no constraints; its answers are checked
-    against them anyway.
+    """Return a call's arguments without `CONSTRAINTS`, for explainers that do not have these.
+
+    The answers are checked against the constraints anyway.
     """
     return {name: value for name, value in options.items() if name not in CONSTRAINTS}
 
 
-def _never(error: Exception) -> None:  # noqa: ARG001 - no exception is one that is known
+def _never(error: Exception) -> None:  # noqa: ARG001 - the form of `none_found`
     return None
 
 
@@ -271,26 +269,27 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool | None] 
     Parameters
     ----------
     call : callable
-        Calls the explainer; takes nothing.
+        Calls the explainer; takes no argument.
     none_found : callable, optional
-        Returns True for an exception by which the explainer says that there is no counterfactual.
+        Takes an exception of the explainer, and returns True if it means that there is no
+        counterfactual.
 
     Returns
     -------
     object
-        What `call` returned; None when there is no counterfactual.
+        The result of `call`, or None if there is no counterfactual.
 
     Raises
     ------
     ExplainerError
-        If the explainer raised. The explainer's exception is the cause; its text, which may quote
-        rows, is not repeated.
+        If the explainer raised another exception. That exception is the cause; its text is not
+        repeated, because it may quote rows.
     AdapterError
-        If `call` raised one itself.
+        If `call` raised an `AdapterError`.
     """
     with (
         quiet("the explainer raised {}", ExplainerError, let=AdapterError),
-        _random_state_kept(),
+        _restored_random_state(),
     ):
         try:
             return call()
@@ -301,10 +300,8 @@ def ask(call: Callable[[], Any], none_found: Callable[[Exception], bool | None] 
 
 
 @contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """Restore the global random state of `random` and NumPy, which explainers draw from and
-    re-seed.
-    """
+def _restored_random_state() -> Iterator[None]:
+    """Restore the global random state of `random` and NumPy, which explainers use and re-seed."""
     state_of_python = random.getstate()
     state_of_numpy = np.random.get_state()  # noqa: NPY002 - saved, not used
     try:
@@ -315,15 +312,16 @@ def _random_state_kept() -> Iterator[None]:
 
 
 def released_cells(entries: Iterable[Any]) -> list[dict[str, Any] | None]:
-    """Return the table cells of each explanation, feature to value; None for one that is withheld.
+    """Return a dict of table cells, feature to value, for each explanation.
 
-    A single value, which was not generalised, keeps the type of its column; all else is text.
+    A withheld explanation gives None. A single value keeps the type of its column; an interval or
+    a set of values is text, such as ``"30–39"``.
     """
     return [typed_cells(entry) if entry.status == "released" else None for entry in entries]
 
 
 def typed_cells(entry: Any) -> dict[str, Any]:
-    """Return the table cells of one released explanation; see `released_cells`."""
+    """Return the table cells of a released explanation; see `released_cells`."""
     cells = dict[str, Any](entry.cells())
     for name, part in entry.parts().items():
         if isinstance(part, Interval):
@@ -332,6 +330,6 @@ def typed_cells(entry: Any) -> dict[str, Any]:
             is_single = len(part) == 1
         if is_single:
             value = part.low if isinstance(part, Interval) else next(iter(part))
-            if value is not None:  # a missing value is text, as None says that nothing was found
+            if value is not None:  # a missing value stays text, because None means "no answer"
                 cells[name] = natural(value)
     return cells

@@ -1,4 +1,6 @@
-"""The story of `cfk demo`: one explainer of real patients before and after, a run, and a report."""
+"""The command `cfk demo`: an explainer of real patients without and with protection, a logged run
+and a report.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,9 @@ if TYPE_CHECKING:
 
 
 LOW, HIGH = 0, 1
-"""Outcomes: disease progression after a year below and above the median."""
-KNOWN = ["age", "sex", "bmi"]
-"""What is publicly known of a patient."""
+"""The outcomes: disease progression after a year below and above the median."""
+PUBLIC = ["age", "sex", "bmi"]
+"""The quasi-identifiers: columns that others know of a patient."""
 
 TITLES: Mapping[str, str] = {
     "bmi": "a BMI",
@@ -68,7 +70,7 @@ REPORT = "report.html"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Patients:
-    """The data of the demo: training rows with the label, model, and the patients to explain."""
+    """The data of the demo: training rows with the label, the model, and the queries."""
 
     train: pd.DataFrame
     model: Any
@@ -76,8 +78,8 @@ class Patients:
 
 
 def load_patients(patients: int) -> Patients:
-    """Load scikit-learn's diabetes patients in their own units, and train a random forest on three
-    quarters.
+    """Load scikit-learn's diabetes patients in their original units, and train a random forest on
+    three quarters of them. At most `patients` of the others are the queries.
     """
     from sklearn.datasets import load_diabetes
     from sklearn.ensemble import RandomForestClassifier
@@ -97,7 +99,11 @@ def load_patients(patients: int) -> Patients:
 
 
 def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar) -> int:
-    """Tell the story; return the exit code. `progress` draws a bar while the explainer works."""
+    """Run the demo, write its files to a folder, and return the exit code.
+
+    The code is 1 if a training row was released. `progress` draws a bar while patients are
+    explained.
+    """
     policy = PrivacyPolicy(k=k)
     store = f"sqlite:///{folder / 'mlflow.db'}"
     check_store(store)
@@ -107,7 +113,7 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
         features = data.train.drop(columns="progression")
         schema = Schema.from_frame(
             features,
-            quasi_identifiers=KNOWN,
+            quasi_identifiers=PUBLIC,
             nominal=["sex"],
             immutable=["age", "sex"],
             titles=TITLES,
@@ -134,8 +140,8 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
     with quiet():
         run_id, verdict = log(explanations, store, folder)
     console.print(
-        f"\nLogged to MLflow as run {run_id}. The report's verdict is [bold]{verdict}[/]: some"
-        " checks need an answer that only people can give.\n"
+        f"\nLogged to MLflow as run {run_id}. The report's verdict is [bold]{verdict}[/]: a person"
+        " must answer some of its checks.\n"
         f"Open {folder / REPORT} in a browser, or run mlflow ui --backend-store-uri {store}",
         soft_wrap=True,
     )
@@ -144,7 +150,7 @@ def run(*, k: int, patients: int, folder: Path, console: Console, progress: Bar)
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep progress bars and notices of other libraries out of the story."""
+    """Suppress progress bars and notices of other libraries."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -154,9 +160,12 @@ def quiet() -> Iterator[None]:
 
 
 def _explainer(data: Patients) -> tuple[str, Any, dict[str, Any]]:
-    """Return DiCE with its options, or without it the nearest unlike neighbour; and its name."""
+    """Return name, explainer and options: DiCE if it is installed, or the nearest unlike neighbour.
+
+    The neighbour has no options.
+    """
     if find_spec("dice_ml") is None:
-        # The product imports no adapter, so the demo imports one by name, as a user's script would.
+        # Imported by name, as a user's script would: no module of the package imports an adapter.
         adapter = import_module("cfk_adapters.nearest")
         features = data.train.drop(columns="progression")
         explainer = adapter.NearestUnlikeNeighbour(features, data.model, desired=LOW)
@@ -176,7 +185,7 @@ def _explainer(data: Patients) -> tuple[str, Any, dict[str, Any]]:
 def _raw_counterfactuals(
     explainer: Any, queries: pd.DataFrame, options: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Return one counterfactual for each query without protection, indexed as the queries."""
+    """Return one unprotected counterfactual for each query, with the index of the queries."""
     if not options:
         table: pd.DataFrame = explainer.explain(queries)
         return table
@@ -187,13 +196,13 @@ def _raw_counterfactuals(
 
 
 def introduce(data: Patients, population: Population, k: int, console: Console) -> None:
-    """Say what the data is and how exposed the people in it are."""
+    """Print a description of the data, and how many patients are unique in it."""
     risk = population.risk_profile(k)
     console.print(
         f"{len(data.train)} diabetes patients (scikit-learn's, real and public), and a random"
-        " forest that predicts whether the disease progresses fast. Publicly known: age, sex, BMI."
-        f"\n{risk.unique:.0%} of the patients are the only one with their age, sex and BMI;"
-        f" {risk.below_k:.0%} share these with fewer than {k - 1} others."
+        " forest that predicts whether the disease progresses fast. Other people may know the age,"
+        f" sex and BMI.\n{risk.unique:.0%} of the patients are the only one with their age, sex and"
+        f" BMI; {risk.below_k:.0%} share these with fewer than {k - 1} others."
         f"\n{len(data.queries)} other patients ask what would have to be different for a slow"
         " progression.\n"
     )
@@ -224,7 +233,7 @@ def show(
         sentences.append(f"Patient {entry.query}: {sentence} {people}")
     console.print(table)
     console.print(
-        "Before: what would be released without protection, shown because this data is public.\n",
+        "Before: without protection. These values are shown only because this data is public.\n",
         style="dim",
     )
     for sentence in sentences:
@@ -248,7 +257,7 @@ def summarize(
 
 
 def log(explanations: Explanations, store: str, folder: Path) -> tuple[str, str]:
-    """Log explanations to a store and write the report; return the run and the verdict."""
+    """Log explanations to a store and write the report; return the run id and the verdict."""
     import mlflow
 
     from cfk_plugin.report.privacy_report import PrivacyReport

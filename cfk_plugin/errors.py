@@ -1,7 +1,7 @@
-"""Errors, how foreign code is called and files are written, how libraries of extras are loaded, and
-what holders of rows share.
+"""Errors and warnings, and helpers that every module uses: calling foreign code, loading optional
+libraries, writing files, and the base class of objects that contain rows.
 
-No message holds values.
+No message contains a value of a row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SchemaError(CFKError, ValueError):
 
 
 class PolicyError(CFKError, ValueError):
-    """A privacy policy asks for something impossible or unknown."""
+    """A setting of a privacy policy is unknown or out of range, or contradicts another one."""
 
 
 class PopulationError(CFKError, ValueError):
@@ -47,15 +47,15 @@ class InputError(CFKError, ValueError):
 
 
 class ModelError(CFKError, RuntimeError):
-    """The model failed, or answered with something that is not one label per row."""
+    """The model failed, or did not return one label per row."""
 
 
 class AdapterError(CFKError, TypeError):
-    """No adapter knows the explainer, or the explainer answered with something unreadable."""
+    """No adapter knows the explainer, or the explainer's result cannot be read."""
 
 
 class NotForwardedError(AdapterError, AttributeError):
-    """An attribute of an explainer that its adapter does not pass on, as it may lead to rows."""
+    """The adapter does not pass on this attribute of the explainer, because it may lead to rows."""
 
 
 class PluginError(CFKError, RuntimeError):
@@ -63,54 +63,56 @@ class PluginError(CFKError, RuntimeError):
 
 
 class TrackingError(CFKError, RuntimeError):
-    """A run could not be logged, or not be read; the explanations themselves are not affected."""
+    """A run could not be logged or read; explanations that a call has returned stay valid."""
 
 
 class BudgetError(CFKError, ValueError):
-    """A privacy budget does not allow what was asked for, or cannot be kept; nothing was spent."""
+    """A privacy budget is too small for the request, or cannot be stored; nothing was spent."""
 
 
 class BundleError(CFKError, ValueError):
-    """The file of a catalogue is missing, was changed, or needs another key."""
+    """The file of a catalogue is missing, has been changed, or needs another key."""
 
 
 class MissingDependencyError(CFKError, ImportError):
-    """An optional library is needed and not installed."""
+    """An optional library is needed but not installed."""
 
 
 class LookupGuaranteeWarning(UserWarning):
-    """With a lookup guarantee, somebody who reruns the algorithm may be left with fewer people."""
+    """With the lookup guarantee, an attacker who reruns the algorithm may narrow a region to fewer
+    than k people.
+    """
 
 
 class IgnoredOptionWarning(UserWarning):
-    """An option steers only an explainer that is not asked, as answers start at the query."""
+    """The call has an option for the explainer's search, but the catalogue answers without it."""
 
 
 class UntrackedWarning(UserWarning):
-    """MLflow did not take a record of explanations; it is in the journal, or there is none."""
+    """MLflow did not accept a record of explanations: the record is in the journal, or lost."""
 
 
 class PersonalColumnWarning(UserWarning):
-    """An answer tells somebody to change who they are, such as their sex or age, and nothing says
-    whether that can change.
+    """An explanation asks a person to change a column such as sex or age, and the schema does not
+    say whether it can change.
     """
 
 
 class MisreadColumnWarning(UserWarning):
-    """A column is probably read in another way than it is meant."""
+    """A column was probably read as the wrong type, such as numbers that are text."""
 
 
 class CopiedRowsWarning(UserWarning):
-    """Most rows have exact copies, and nothing says which rows are the same person's."""
+    """Most rows have exact copies, and the schema has no `subject` that says whose they are."""
 
 
 class WideRegionsWarning(UserWarning):
-    """There are so many quasi-identifiers that the regions of a catalogue say little."""
+    """There are so many quasi-identifiers that the regions are too wide to be useful."""
 
 
 class PrivacyLeakWarning(UserWarning):
-    """Something that a differentially private release treats as public was learned from protected
-    rows.
+    """A differentially private release treats a value as public that was learned from the
+    protected rows, such as the range of a column.
     """
 
 
@@ -123,17 +125,15 @@ _WARNINGS_OF_THE_FIT = (
 )
 
 
-def _is_of_result(record: logging.LogRecord) -> bool:
-    return record.module != "entries"  # the module that a fit warns from
+def _is_not_of_fit(record: logging.LogRecord) -> bool:
+    return record.module != "entries"  # the module whose log lines are about the fit
 
 
 @contextmanager
 def refitting() -> Iterator[None]:
-    """Fit to measure, not to release: do not repeat the warnings of the fit that is being
-    measured.
-    """
+    """Silence the warnings of a fit that only measures another fit, which has warned already."""
     log = logging.getLogger("cfk_plugin")
-    log.addFilter(_is_of_result)
+    log.addFilter(_is_not_of_fit)
     token = _is_refitting.set(True)
     try:
         with warnings.catch_warnings():
@@ -142,11 +142,11 @@ def refitting() -> Iterator[None]:
             yield
     finally:
         _is_refitting.reset(token)
-        log.removeFilter(_is_of_result)
+        log.removeFilter(_is_not_of_fit)
 
 
 def is_refitting() -> bool:
-    """Return True inside of `refitting`."""
+    """Return True inside `refitting`."""
     return _is_refitting.get()
 
 
@@ -156,7 +156,7 @@ _is_serving: ContextVar[bool] = ContextVar("cfk_is_serving", default=False)
 
 @contextmanager
 def serving() -> Iterator[None]:
-    """Answer a request: what would be a warning of Python's is a line of the log."""
+    """Make `warn` write to the log while a server answers a request."""
     token = _is_serving.set(True)
     try:
         yield
@@ -165,7 +165,7 @@ def serving() -> Iterator[None]:
 
 
 def warn(text: str, kind: type[Warning]) -> None:
-    """Warn the caller outside of this package; in a server, write to the log instead."""
+    """Issue a Python warning at the caller's line outside this package; in a server, log it."""
     if _is_serving.get():
         logging.getLogger("cfk_plugin").warning("%s", text)
         return
@@ -180,8 +180,9 @@ def warn(text: str, kind: type[Warning]) -> None:
 def require(
     name: str, value: object, kind: type[T], instead: str, error: type[CFKError] = InputError
 ) -> T:
-    """Return the value if it has this type; else say what was given, what is expected, and what to
-    do instead.
+    """Return the value if it is an instance of `kind`; otherwise raise `error`.
+
+    The message ends with `instead`, which tells the caller what to do.
     """
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
@@ -195,24 +196,24 @@ _MAX_LISTED = 10
 
 
 def shown(value: object) -> str:
-    """Write a value of the caller as they would type it: a NumPy scalar as a plain value."""
+    """Return the `repr` of a caller's value, with a NumPy scalar as a plain Python value."""
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def listed(names: Sequence[Any]) -> str:
-    """List the first of the names, and say how many more there are."""
+    """Return the first ten names, separated by commas, and the number of the others."""
     text = ", ".join(map(shown, names[:_MAX_LISTED]))
     if len(names) > _MAX_LISTED:
         text += f" and {len(names) - _MAX_LISTED} more"
     return text
 
 
-def close_names(names: Iterable[object], known: Iterable[object]) -> list[str]:
-    """Return the known names that some of the names are probably misspelt from; case aside.
+def close_names(names: Iterable[object], choices: Iterable[object]) -> list[str]:
+    """Return the choices that are close to one of the names, ignoring case.
 
-    Only names may be given, never values of rows: the result goes into messages.
+    Pass only names, never values of rows: the result goes into messages.
     """
-    name_of_spelling = {name.casefold(): str(name) for name in known if isinstance(name, str)}
+    name_of_spelling = {name.casefold(): str(name) for name in choices if isinstance(name, str)}
     close: list[str] = []
     for name in names:
         matches = get_close_matches(str(name).casefold(), name_of_spelling, n=1)
@@ -220,78 +221,83 @@ def close_names(names: Iterable[object], known: Iterable[object]) -> list[str]:
     return list(dict.fromkeys(close))
 
 
-def did_you_mean(names: Iterable[object], known: Iterable[object]) -> str:
-    """Return the end of a message about unknown names; empty if no known name is close.
+def did_you_mean(names: Iterable[object], choices: Iterable[object]) -> str:
+    """Return the end of a message about unknown names, or an empty string if no choice is close.
 
     >>> did_you_mean(["citty"], ["age", "city"])
     "; did you mean 'city'?"
     """
-    close = close_names(names, known)
+    close = close_names(names, choices)
     if not close:
         return ""
     return f"; did you mean {listed(close)}?"
 
 
 def rename_hint(missing: Sequence[str], columns: Iterable[object], features: Sequence[str]) -> str:
-    """Return a hint if a column that is no feature has nearly the name of a missing one.
+    """Return a hint for a message if a column that is not a feature is nearly named like a missing
+    feature.
 
-    It does not quote the column: in a table that was turned around, names of columns are values.
+    The hint does not quote the column: in a transposed table, column names are values.
     """
     others = [name for name in columns if name not in features]
     if not close_names(missing, others):
         return ""
-    return " (a column of nearly this name is there: rename it)"
+    return " (the table has a column with nearly this name: rename it)"
 
 
 def kinds_of(classes: Sequence[Any]) -> str:
-    """Write a model's classes, of which kind they are, and what to give: 1 is not ``'1'``."""
-    known = {"bool": "booleans", "str": "text", "str_": "text"}
-    kinds = {known.get(type(label).__name__, "numbers") for label in classes}
+    """Describe a model's classes for a message: their type, their names and how to write one.
+
+    The type matters: 1 is not ``'1'``.
+    """
+    kind_of_type = {"bool": "booleans", "str": "text", "str_": "text"}
+    kinds = {kind_of_type.get(type(label).__name__, "numbers") for label in classes}
     names = nameable(classes)
-    shown = f" ({listed(names)})" if len(names) else ""
-    return f"{' and '.join(sorted(kinds))}{shown}; give one of them, spelled and typed as it is"
+    list_of_names = f" ({listed(names)})" if len(names) else ""
+    return f"{' and '.join(sorted(kinds))}{list_of_names}; give one of them, with its type"
 
 
-_MANY = 20  # more outcomes than this are hardly labels, and are not listed
+_MANY = 20  # more outcomes than this are hardly labels
 
 
 def nameable(classes: Sequence[Any]) -> Sequence[Any]:
-    """Return a model's classes if messages may name them; none if there are too many."""
+    """Return a model's classes for a message, or an empty list if there are more than twenty."""
     if len(classes) > _MANY:
         return []
     return classes
 
 
 def counted(number: int, noun: str) -> str:
-    """Say how many there are: 1 record, 2 records."""
+    """Return a number with its noun: "1 record", "2 records"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def shows_errors() -> bool:
-    """Return True if the environment asks for errors in full: ``CFK_DEBUG=1``."""
+    """Return True if ``CFK_DEBUG`` is set, so that commands show tracebacks."""
     return bool(os.environ.get("CFK_DEBUG"))
 
 
 @contextmanager
 def quiet(
-    what: str | Callable[[], str],
+    message: str | Callable[[], str],
     error: type[Exception],
     let: type[CFKError] | tuple[type[CFKError], ...] = (),
     *,
     is_public: bool = False,
 ) -> Iterator[None]:
-    """Call foreign code, and raise an error with a constant text if it fails.
+    """Run the body, which calls foreign code, and replace its exception with our own `error`.
 
-    Explainers, models, adapters, plugins, files and databases are foreign. They need not raise an
-    `Exception`: ``SystemExit`` and the panics of libraries written in Rust are not.
+    Explainers, models, adapters, plugins, files and databases are foreign. Every exception but
+    ``KeyboardInterrupt`` is replaced, also ``SystemExit`` and the panics of libraries written in
+    Rust.
 
-    The text is `what`, with the class of the failure in place of ``{}`` or at the end. It never
-    quotes the text of the failure, which may quote rows, because our own texts reach logs, runs and
-    responses. A callable `what` is called to write the text, only after a failure. An error of a
-    type in `let` passes.
+    The error has the `message`, with the class of the exception in place of ``{}`` or at the end.
+    It never contains the exception's own text, which may quote rows, because our messages reach
+    logs, runs and responses. If `message` is callable, it is called after a failure and returns the
+    message. Errors of a type in `let` are not replaced.
 
-    The failure is the ``__cause__`` of the error, unless `is_public`: then the error leaves the
-    process with its traceback, as in a response or on a cluster.
+    The original exception is the ``__cause__`` of the error. Set `is_public` to drop it where the
+    traceback leaves the process, as in a server or on a cluster.
 
     >>> with quiet("the model raised {}", ModelError):
     ...     raise SystemExit("age=24")
@@ -307,37 +313,38 @@ def quiet(
             raise failure from None
         raise
     except BaseException as failure:  # noqa: BLE001 - see the docstring
-        text = what if isinstance(what, str) else what()
-        # contextlib mistakes a RuntimeError for one of its own if a StopIteration is the cause.
+        text = message if isinstance(message, str) else message()
+        # contextlib would take a RuntimeError that a StopIteration caused for its own, and drop it.
         is_hidden = is_public or isinstance(failure, StopIteration)
         cause = None if is_hidden else failure
         raise error(_with_failure(text, class_name(failure))) from cause
 
 
 def class_name(raised: BaseException) -> str:
-    """Return the name of an exception's class; "an error" if it is no identifier, as it could then
-    quote a row.
+    """Return the name of an exception's class.
+
+    A name that is not an identifier could quote a row, and becomes "an error".
     """
     name = type(raised).__name__
     return name if name.isidentifier() else "an error"
 
 
-def _with_failure(what: str, failure: str) -> str:
-    """Put a failure into a message, in the place of ``{}`` or at its end."""
-    return what.replace("{}", failure) if "{}" in what else f"{what} ({failure})"
+def _with_failure(message: str, failure: str) -> str:
+    """Put the name of an exception's class into a message, in place of ``{}`` or at the end."""
+    return message.replace("{}", failure) if "{}" in message else f"{message} ({failure})"
 
 
 def load_extra(module: str, extra: str, need: str) -> Any:
-    """Import a module of a library that only an extra of this package installs.
+    """Import a module of an optional library.
 
     Parameters
     ----------
     module : str
         For example ``"opendp.prelude"``.
     extra : str
-        The extra of `pyproject.toml` that installs it, for example ``"dp"``.
+        The extra of this package that installs the library, for example ``"dp"``.
     need : str
-        What needs which library, for example "differential privacy needs OpenDP".
+        The start of the message, for example "differential privacy needs OpenDP".
 
     Returns
     -------
@@ -346,7 +353,7 @@ def load_extra(module: str, extra: str, need: str) -> Any:
     Raises
     ------
     MissingDependencyError
-        If it cannot be imported; the text is one line that says what to install.
+        If the module cannot be imported; the message says what to install.
     """
     try:
         return import_module(module)
@@ -355,10 +362,7 @@ def load_extra(module: str, extra: str, need: str) -> Any:
 
 
 def check_extra(module: str, extra: str, need: str) -> None:
-    """Raise `MissingDependencyError`, as `load_extra` does, without importing the module.
-
-    It has to be a top-level module: Python imports the packages above any other to find it.
-    """
+    """Raise `MissingDependencyError` if a top-level module is not installed; do not import it."""
     if find_spec(module) is None:
         raise MissingDependencyError(f"{need}: {install_line(extra)}")
 
@@ -368,23 +372,27 @@ def install_line(extra: str) -> str:
     return f'pip install "cfk-plugin[{extra}]"'
 
 
-def check_place(path: Path, endings: Sequence[str], what: str = "name") -> None:
-    """Refuse, before any work, a path that has another ending or cannot be written."""
+def check_place(path: Path, endings: Sequence[str], title: str = "name") -> None:
+    """Raise `InputError` if a path has another ending, or its folder does not exist.
+
+    `title` is the name of the file's content in the message, such as "report".
+    """
     if path.suffix.lower() not in endings:
-        *some, last = endings
+        *first, last = endings
         raise InputError(
-            f"{path}: the {what} must end in {', '.join(some)}{' or ' if some else ''}{last}"
+            f"{path}: the {title} must end in {', '.join(first)}{' or ' if first else ''}{last}"
         )
     if not path.parent.is_dir():
         raise InputError(f"{path}: the folder does not exist")
     if path.is_dir():
-        raise InputError(f"{path}: is a folder; give the name of a file")
+        raise InputError(f"{path}: this is a folder; give the path of a file")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a draft to write: readers of the file find the earlier version or the new one, never
-    half of it.
+    """Yield the path of a draft, and move the draft to `path` when the body succeeds.
+
+    Readers of `path` see the earlier file or the complete new one, never half of it.
     """
     draft = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:
@@ -399,24 +407,24 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 class HostOnly:
-    """Base of whatever holds rows, values of rows or a key: its `repr` shows counts alone, and it
-    cannot be pickled.
+    """Base of objects that contain rows, values of rows or a key.
 
-    A dataclass that derives from it must say ``repr=False``; a test checks that.
+    Their `repr` shows only counts, and they cannot be pickled. A dataclass that derives from it
+    must set ``repr=False``; a test checks that.
     """
 
     __slots__ = ()
 
     def _counts(self) -> str:
-        """Return what `repr` shows in its brackets."""
+        """Return the text in the brackets of the `repr`."""
         return f"{len(self)} rows" if isinstance(self, Sized) else ""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._counts()})"
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: rows or a key would be in a file."""
+        """Raise `InputError`: a pickle would contain rows or a key."""
         raise InputError(
             f"{type(self).__name__} stays in the data holder's process and refuses to be pickled;"
-            " write what it releases instead"
+            " save the released explanations instead"
         )

@@ -1,4 +1,4 @@
-"""What each k costs on the same counterfactuals."""
+"""The cost of each k, measured on the same counterfactuals."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def frontier(
     factuals: pd.DataFrame | None = None,
     **settings: Any,
 ) -> pd.DataFrame:
-    """Return information loss and pureness of the same counterfactuals under each k.
+    """Return information loss and pureness of the same counterfactuals for each k.
 
-    It measures what k costs, not what it protects against. Source: Goethals, Sörensen, Martens
+    The table shows the cost of k, not the protection it gives. Source: Goethals, Sörensen, Martens
     (2023), section 5.
 
     Parameters
@@ -37,17 +37,18 @@ def frontier(
     counterfactuals, population, model, desired, factuals
         As for `KAnonymizer.fit` and `KAnonymizer.transform`.
     policy : PrivacyPolicy, optional
-        Its k is replaced.
+        The policy whose k is replaced; by default ``PrivacyPolicy()``.
     ks : iterable of int
+        The values of k.
     **settings
         Other settings of `KAnonymizer`, such as ``method``.
 
     Returns
     -------
     DataFrame
-        One row per k, with the figures of `Explanations.summary`: ``k``, ``released``,
-        ``withheld_rate``, ``ncp_mean``, ``pureness_mean``. Means are over the explanations released
-        at that k, which may be fewer at a larger k.
+        One row per k. Columns ``k``, ``released`` (a count), ``withheld_rate``, ``ncp_mean`` and
+        ``pureness_mean`` (shares from 0 to 1), as in `Explanations.summary`. A mean covers the
+        explanations that are released at this k, which may be fewer at a larger k.
     """
     rows = []
     for k in ks:

@@ -1,10 +1,8 @@
-"""The contract for authors of plugins, adapters and protectors.
+"""The hooks and types for authors of plugins; see docs/how-to/write-an-adapter.md.
 
-See docs/how-to/write-an-adapter.md.
-
-A plugin may add protection, never weaken it: whatever it returns is checked by host code. It runs
-inside the data holder's process and sees training rows, which it must keep out of logs, exceptions
-and files.
+A plugin can add protection but never weaken it, because the host checks every result. It runs in
+the data holder's process and sees training rows: it must not write their values to logs, exceptions
+or files.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ from cfk_plugin.data.region import Region
 from cfk_plugin.errors import AdapterError
 
 NativeStatus = Literal["native", "near-native", "native-qi", "synthetic"]
-"""Equal to a training row; closer than the calibrated tolerance; equal on the quasi-identifiers;
-none of these.
+"""Whether a counterfactual equals a training row: on all columns, within the calibrated tolerance,
+only on the quasi-identifiers, or not.
 """
 
 PROJECT = "cfk_plugin"
@@ -41,46 +39,48 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @dataclass(frozen=True, slots=True)
 class AdaptContext:
-    """What an adapter needs to know of the data."""
+    """The data and the model, as an adapter needs to know them."""
 
-    features: tuple[str, ...]  # columns that a counterfactual has, in the training table's order
-    target: str | None = None  # label column, to be left out of what the explainer returns
-    # the model's labels, in its order, for explainers that name a position
-    classes: tuple[Any, ...] | None = None
-    # label, `DesiredRange` or `DesiredSet` that is asked for; None where the query decides
+    features: tuple[str, ...]  # columns of a counterfactual, in the training table's order
+    target: str | None = None  # label column, which the adapter removes from the explainer's rows
+    classes: tuple[Any, ...] | None = None  # the model's labels, in its order
+    # label, `DesiredRange` or `DesiredSet`; None if it depends on the query's own outcome
     desired: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRecord:
-    """What plugins are told of one explanation. Holds no attribute's value, so it may be logged."""
+    """Facts about one explanation for `cfk_released`. It contains no value of a row, so a plugin
+    may log it.
+    """
 
     status: str  # "released" or "withheld"
-    reason: str | None = None  # why it was withheld, a key of `WITHHOLDING_REASONS`
-    method: str  # protector
-    # people in the region; None when withheld or a prototype, like the next two
+    reason: str | None = None  # a key of `WITHHOLDING_REASONS`, if withheld
+    method: str  # name of the protector
+    # k (least number of people in the region), ncp and pureness are None for prototypes and
+    # withheld explanations
     k: int | None = None
     ncp: float | None = None
     pureness: float | None = None
     policy_hash: str
-    # keyed fingerprint; none of a prototype: no epsilon covers the exact table it is made of
+    # keyed fingerprint of the training table; empty for a prototype, as no epsilon covers it
     population: str = ""
 
 
 @hookspec(firstresult=True)
 def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | None:
-    """Return a source of counterfactuals for an explainer that this plugin knows, or None.
+    """Return a source of counterfactuals if this plugin can adapt the explainer, or None.
 
-    The first answer wins.
+    The first source that a plugin returns is used.
 
-    Decide by the explainer's type or attributes, and import its library only once it is yours. Call
-    nothing of the explainer here, and change nothing of it. `AdapterError` says that the explainer
-    is yours and cannot be used as it is; every other exception is reported as a broken plugin.
+    Decide by the explainer's type or attributes. Import its library only if the explainer is yours;
+    do not call or change the explainer here. Raise `AdapterError` if the explainer is yours and
+    cannot be used as it is. Any other exception is reported as a broken plugin.
 
     Parameters
     ----------
     explainer : object
-        What the user gave to ``protect``.
+        The first argument of ``protect``.
     context : AdaptContext
 
     Returns
@@ -91,10 +91,10 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> CounterfactualSource | N
 
 @hookspec
 def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
-    """Return protectors by name, for ``method="name"``: each a callable without arguments that
-    makes one.
+    """Return this plugin's protectors, which users choose by ``method="name"``.
 
-    Two plugins with one name are an error, and the built-in names are taken.
+    Each name maps to a callable without arguments that makes the protector. A name that another
+    plugin or a built-in protector uses is an error.
 
     Returns
     -------
@@ -104,29 +104,28 @@ def cfk_register_protectors() -> Mapping[str, Callable[[], Protector]]:
 
 @hookspec
 def cfk_detect(frame: pd.DataFrame, population: Population) -> Sequence[NativeStatus | None]:
-    """Say for every counterfactual whether it is a training row, or nearly one.
+    """Judge for each counterfactual whether it equals a training row, or nearly does.
 
-    The worst finding of all counts.
+    The worst of all plugins' findings and the host's own finding is used.
 
     Parameters
     ----------
     frame : DataFrame
-        Counterfactuals in raw feature space; the plugin's own copy.
+        Counterfactuals in their original units; a copy, which the plugin may change.
     population : Population
-        Must not be changed.
+        The training rows; must not be changed.
 
     Returns
     -------
     sequence of str or None
-        One finding per row, None for no opinion. An answer of the wrong length or an exception
-        stops the release.
+        One `NativeStatus` for each row of `frame`, or None for no opinion. If the length is wrong
+        or the plugin raises, nothing is released.
     """
 
 
 @hookspec
 def cfk_released(record: ReleaseRecord) -> None:
-    """Take note of one explanation after it was released or withheld; nothing can be changed any
-    more.
+    """Receive the record of one explanation after it was released or withheld.
 
     Parameters
     ----------
@@ -140,21 +139,22 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ProtectionRequest:
-    """Counterfactuals to protect in one go. Host side only.
+    """Counterfactuals to protect together. Never leaves the host.
 
     Attributes
     ----------
     population : Population
     policy : PrivacyPolicy
-    rows : shape (n, n_features)
+    rows : array of shape (n_counterfactuals, n_features)
         The counterfactuals, in the codes of ``population.row_codes``.
     has_outcome : callable
-        From positions of counterfactuals, shape (m,), and encoded rows, shape (m, n_features), to
-        whether the rows have the outcome that the counterfactuals reach, shape (m,). The model is
-        asked about each row once.
+        Takes positions of counterfactuals, shape (m,), and encoded rows, shape (m, n_features).
+        Returns for each row whether the model gives it the outcome that the counterfactual at this
+        position reaches, shape (m,). The model labels each row only once.
     random_state : int
-        For protectors that draw random numbers.
+        Seed, for protectors that draw random numbers.
     progress : callable, optional
+        See `Progress`.
     """
 
     population: Population
@@ -170,98 +170,100 @@ class ProtectionRequest:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Proposal:
-    """A protector's answer for one counterfactual; verification recounts everything it says."""
+    """A protector's region for one counterfactual. The host recounts it before a release."""
 
-    region: Region | None  # None when no region with enough people was found
-    optimal: bool = False  # proved that no better region exists, for the policy's objective
-    # proven bound on how much lower the objective's NCP could be; None for a heuristic
+    region: Region | None  # None if the protector found no region with enough people
+    optimal: bool = False  # whether no other region is better, by proof
+    # proven bound on how much lower the NCP of another region could be; None for a heuristic
     gap: float | None = None
 
     def __repr__(self) -> str:
-        # not verified yet: may be somebody's row
+        # the region is not recounted yet, and may be the row of one person
         region = "None" if self.region is None else "withheld"
         return f"Proposal(region={region}, optimal={self.optimal}, gap={self.gap})"
 
 
 class Protector(Protocol):
-    """Turns counterfactuals into regions. A plugin may bring its own; its regions are verified."""
+    """Generalises counterfactuals to regions. Plugins may register their own protectors."""
 
     name: str
 
     def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
-        """Return one proposal per counterfactual of the task, in order."""
+        """Return one proposal for each row of the request, in order."""
         ...
 
 
 DependsOnRows = Literal["yes", "no", "unknown"]
-"""Whether an explainer's answers depend on single training rows. "no": rows act only through the
-explained model and through ranges and categories that were declared. "unknown" counts as "yes".
+"""Whether an explainer's answers depend on single training rows. "no" means that rows matter only
+through the explained model, and through ranges and categories that the user declared. "unknown"
+counts as "yes".
 """
 
 
 @runtime_checkable
 class AnsweringSource(Protocol):
-    """A source whose own methods can be answered without calling the explainer."""
+    """A source that can answer its methods from a catalogue, without calling the explainer."""
 
     def read_request(
         self, method: str, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> AnswerRequest:
-        """Read a call of one of `methods`, or of ``generate`` for tables given to ``explain``.
+        """Read a call of one of `methods`, or of ``explain``, whose `method` is ``"generate"``.
 
-        Raise an `AdapterError` for what only the explainer can answer, and for options whose effect
-        a caller would expect and a catalogue cannot promise, such as a least probability. Name in
-        `ignored` the options that only steer the explainer's search.
+        `args` and `named` are the positional and the named arguments of the call.
+
+        Raise `AdapterError` if only the explainer can answer the call, or if an option has an
+        effect that callers rely on and a catalogue cannot promise, such as a least probability.
+        List in `ignored` the options that only steer the explainer's search.
         """
         ...
 
     def build(self, method: str, request: AnswerRequest, explanations: Any) -> Any:
-        """Build what the method returns from `Explanations`, `n_answers` for each query."""
+        """Build the method's result from `Explanations`, which has `n_answers` for each query."""
         ...
 
 
 def depends_on_rows(source: object) -> DependsOnRows:
-    """Return what an adapter declares; "unknown" where it declares nothing."""
-    declared = getattr(source, "depends_on_rows", "unknown")
-    if declared not in get_args(DependsOnRows):
+    """Return the adapter's `depends_on_rows`, or "unknown" if it has none."""
+    declaration = getattr(source, "depends_on_rows", "unknown")
+    if declaration not in get_args(DependsOnRows):
         choices = ", ".join(get_args(DependsOnRows))
         raise AdapterError(f"an adapter's depends_on_rows must be one of {choices}")
-    return cast("DependsOnRows", declared)
+    return cast("DependsOnRows", declaration)
 
 
 @runtime_checkable
 class CounterfactualSource(Protocol):
-    """An explainer as an adapter presents it.
+    """One explainer behind an adapter: calls it, reads its results and rebuilds its result type.
 
-    Knows how to call it and how to read it; nothing of privacy.
-
-    It may have ``forwarded``, names of further attributes and methods that a protected explainer
-    passes on unchanged: they must hold no value of a row, and lead to none. It may have
-    ``depends_on_rows``, see `DependsOnRows`; without it, the explainer counts as one whose answers
-    depend on single rows. `AnsweringSource` says how its methods are answered from a catalogue.
+    Two attributes are optional. ``forwarded`` has the names of further attributes and methods that
+    a protected explainer passes on unchanged: they must not contain or lead to a value of a row.
+    ``depends_on_rows`` is described at `DependsOnRows`. To answer the explainer's methods from a
+    catalogue, implement `AnsweringSource` too.
     """
 
-    name: str  # short name of the generator, for logs
-    # its answers may be training rows or lightly changed ones, whatever a distance says
+    name: str  # short name of the explainer, for logs
+    # whether its answers may be training rows, or such rows with small changes
     instance_based: bool
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Ask for counterfactuals of the queries.
+        """Call the explainer for the queries.
 
-        Changes neither queries nor explainer nor random state.
+        Must not change the queries, the explainer or the global random state.
         """
         ...
 
     @property
     def methods(self) -> Mapping[str, Any]:
-        """The explainer's own methods that return counterfactuals, by name; they keep it when they
-        are protected.
+        """The explainer's own methods that return counterfactuals, by name.
 
-        Each takes what the method takes and returns ``(batch, native_result, queries)``.
+        Each callable has the arguments of the method and returns ``(batch, native_result,
+        queries)``.
         """
         ...
 
     def restore(self, native: Any, explanations: Any) -> Any:
-        """Rebuild the explainer's own result type from `Explanations`; no row of `native` may
-        survive.
+        """Rebuild the explainer's own result type from `Explanations`.
+
+        `native` is the explainer's own result. Copy no value of a row from it.
         """
         ...

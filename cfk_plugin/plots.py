@@ -1,4 +1,4 @@
-"""Plots on axes of matplotlib. They are legible in grey, and show no value of a row."""
+"""Plots with matplotlib, which are legible in grey and show no value of a row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_BARS = 24
 
 
 class Display(ABC):
-    """A picture that `plot` draws: on axes ``ax_``, of the figure ``figure_``."""
+    """Base of the plots: `plot` draws on the axes ``ax_`` of the figure ``figure_``."""
 
     ax_: Axes
     figure_: Any
@@ -48,14 +48,14 @@ def _new_axes() -> Axes:
 
 
 def _mark_k(ax: Axes, x: float, k: int) -> None:
-    """Draw a line at the policy's k with its name."""
+    """Draw a line for the policy's k, with a label."""
     ax.axvline(x, color=MARK, linestyle="--", linewidth=1.2)
     place = ax.get_xaxis_transform()
     ax.text(x, 0.97, f" policy: k = {k}", transform=place, va="top", color=MARK, fontsize=9)
 
 
 class RiskDisplay(Display):
-    """How many people fit the released regions, and the prosecutor risk that goes with it.
+    """A histogram of the number of people in each released region, with the prosecutor risk.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ class RiskDisplay(Display):
 
     @classmethod
     def from_explanations(cls, explanations: Explanations, *, ax: Axes | None = None) -> Self:
-        """Draw explanations, with a line at their policy's k.
+        """Draw the regions of explanations, with a line at their policy's k.
 
         Raises
         ------
         InputError
-            If the explanations are prototypes, which no people fit.
+            If the explanations are prototypes, which have no regions.
         """
         sizes = class_sizes_of(explanations)
         policy = explanations.policy
@@ -113,7 +113,10 @@ class RiskDisplay(Display):
 
 
 def _edges(sizes: NDArray[np.int64], k: int | None) -> NDArray[np.float64]:
-    """Return edges of bars halfway between whole numbers, so that no bar crosses the policy's k."""
+    """Return the edges of the bars, halfway between whole numbers.
+
+    The first bar starts at the policy's k, or at the least size if that is smaller.
+    """
     first = int(sizes.min())
     last = int(sizes.max())
     if k is not None:
@@ -123,7 +126,7 @@ def _edges(sizes: NDArray[np.int64], k: int | None) -> NDArray[np.float64]:
 
 
 def _add_risk_axis(ax: Axes) -> None:
-    """Add the risk that belongs to each size on the opposite axis."""
+    """Add an axis at the top with the prosecutor risk, 1 / size."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
     low, high = ax.get_xlim()
@@ -135,12 +138,12 @@ def _add_risk_axis(ax: Axes) -> None:
 
 
 class FrontierDisplay(Display):
-    """Information loss, pureness and the share withheld against k.
+    """Mean information loss, mean pureness and the withheld share as lines over k.
 
     Parameters
     ----------
     table : DataFrame
-        Columns ``k``, ``ncp_mean``, ``pureness_mean`` and ``withheld_rate``, as `frontier` returns.
+        The result of `frontier`: ``k``, ``ncp_mean``, ``pureness_mean`` and ``withheld_rate``.
     k : int, optional
         The policy's k, drawn as a line.
     """

@@ -1,6 +1,6 @@
-"""Finding, loading and asking plugins and generators.
+"""Find, load and call plugins and generators.
 
-A manager belongs to one run; nothing is loaded at import.
+Importing this module loads no plugin: each run builds its own `PluginManager`.
 """
 
 from __future__ import annotations
@@ -43,16 +43,18 @@ log = logging.getLogger("cfk_plugin")
 class PluginInfo:
     """A loaded plugin."""
 
-    name: str  # of the entry point, or of the module or class that was passed
-    distribution: str | None  # installed with; None for one that was passed
-    version: str  # of the distribution, else the plugin's ``__version__`` or "unknown"
-    hooks: tuple[str, ...]
+    name: str  # name of the entry point, or of the module or class that the caller passed
+    distribution: str | None  # name of its distribution; None if the caller passed the plugin
+    version: str  # of the distribution, the plugin's ``__version__``, or "unknown"
+    hooks: tuple[str, ...]  # names of the hooks that it implements
 
 
 def load_plugins(
     plugins: Iterable[Any] = (), disable: Iterable[str] = (), entry_points: bool = True
 ) -> PluginManager:
-    """Load plugins for one run."""
+    """Load the installed plugins, without those named in `disable` and in the environment, and
+    register the `plugins` that the caller passes.
+    """
     manager = PluginManager()
     if entry_points:
         disabled = {*disable, *os.environ.get(DISABLE, "").split(",")}
@@ -66,16 +68,13 @@ def load_plugins(
 
 
 class PluginManager:
-    """The plugins of one run and the questions that the host asks them.
-
-    Build it with `load_plugins`.
-    """
+    """The plugins of one run; calls their hooks. `load_plugins` builds it."""
 
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(cfk_plugin.hookspecs)
-        self.infos: list[PluginInfo] = []  # in the order of loading; the last one is asked first
-        self.hooks: set[str] = set()  # those that some plugin implements; the others need no call
+        self.infos: list[PluginInfo] = []  # in the order of loading; the last one is called first
+        self.hooks: set[str] = set()  # names of hooks that at least one plugin implements
         if log.isEnabledFor(logging.DEBUG):
             self._manager.add_hookcall_monitoring(_trace, lambda *_: None)
 
@@ -83,13 +82,14 @@ class PluginManager:
         return f"PluginManager({[info.name for info in self.infos]})"
 
     def versions(self) -> dict[str, str]:
-        """Return the version of each distribution that brought a plugin (or of the plugin itself,
-        if it was passed).
-        """
+        """Return versions by the name of the distribution, or of the plugin if it has none."""
         return {info.distribution or info.name: info.version for info in self.infos}
 
     def load(self, point: EntryPoint, name: str, version: str) -> None:
-        """Import the plugin behind an entry point of a distribution and register it."""
+        """Import the plugin of an entry point and register it.
+
+        `name` and `version` are those of its distribution.
+        """
         with quiet(
             f"plugin {point.name!r} of {name!r} failed to load; disable it with {DISABLE}",
             PluginError,
@@ -104,14 +104,11 @@ class PluginManager:
         distribution: str | None = None,
         version: str | None = None,
     ) -> None:
-        """Add a plugin; one that is there already is left alone."""
-        kind = plugin if isinstance(plugin, type) else type(plugin)
-        own = (
-            plugin.__name__
-            if isinstance(plugin, ModuleType)
-            else f"{kind.__module__}.{kind.__qualname__}"
-        )
-        name = name or own
+        """Add a plugin, unless it is registered already.
+
+        Without a name, it gets that of its module or class.
+        """
+        name = name or _name_of(plugin)
         if isinstance(plugin, type):
             raise PluginError(
                 f"plugin {name!r} is a class, not an instance; have you forgotten the ()?"
@@ -136,50 +133,47 @@ class PluginManager:
         log.debug("plugin %s %s registered (%s)", name, version, ", ".join(hooks))
 
     def adapt(self, explainer: Any, context: AdaptContext) -> CounterfactualSource:
-        """Return the source of counterfactuals for an explainer."""
+        """Return the source of counterfactuals that an adapter makes for an explainer."""
         with quiet("an adapter failed", PluginError, let=(AdapterError, MissingDependencyError)):
             source: CounterfactualSource | None = self._manager.hook.cfk_adapt(
                 explainer=explainer, context=context
             )
-            # which may read properties of the adapter
+            # inside `quiet`: the check reads properties of the adapter, which may raise
             is_source = isinstance(source, CounterfactualSource)
         if source is None:
             kind = f"{type(explainer).__module__}.{type(explainer).__qualname__}"
-            known = ", ".join(info.name for info in self.infos) or "none"
+            names = ", ".join(info.name for info in self.infos) or "none"
             raise AdapterError(
-                f"no adapter knows an explainer of type {kind} (plugins loaded: {known}). Give a"
-                " function that asks it:\n    def explain(queries):  # a DataFrame\n        rows ="
-                " explainer.METHOD(queries.to_numpy())  # one per query, as yours is asked\n      "
-                "  return pd.DataFrame(rows, columns=queries.columns, index=queries.index)\nFor"
-                " several answers, none, or methods of its own, see"
-                " docs/how-to/write-an-adapter.md"
+                f"no adapter knows an explainer of type {kind} (plugins loaded: {names}). Pass a"
+                " function that calls it:\n    def explain(queries):  # a DataFrame\n        rows ="
+                " explainer.METHOD(queries.to_numpy())  # one row per query\n        return"
+                " pd.DataFrame(rows, columns=queries.columns, index=queries.index)\nFor several"
+                " answers per query, or methods of its own, see docs/how-to/write-an-adapter.md"
             )
         if not is_source:
             parts = ("name", "instance_based", "generate", "methods", "restore")
             missing = [part for part in parts if not hasattr(source, part)]
             raise PluginError(
-                f"an adapter returned {type(source).__name__}, which is no CounterfactualSource: it"
-                f" has no {' and no '.join(missing)}"
+                f"an adapter returned {type(source).__name__}, which is not a CounterfactualSource:"
+                f" it lacks {' and '.join(missing)}"
             )
         return source
 
     def protectors(self) -> dict[str, Callable[[], Protector]]:
-        """Return the protectors that plugins bring, by name."""
-        found: dict[str, Callable[[], Protector]] = {}
+        """Return the makers of all plugins' protectors, by name."""
+        makers: dict[str, Callable[[], Protector]] = {}
         with quiet("registering protectors failed", PluginError):
-            answers = self._manager.hook.cfk_register_protectors()
-        for some in answers:
-            if taken := sorted(set(some) & set(found)):
+            mappings = self._manager.hook.cfk_register_protectors()
+        for mapping in mappings:
+            if duplicates := sorted(set(mapping) & set(makers)):
                 raise PluginError(
-                    f"two plugins bring a protector named {', '.join(taken)}; disable one"
+                    f"two plugins register a protector named {', '.join(duplicates)}; disable one"
                 )
-            found.update(some)
-        return found
+            makers.update(mapping)
+        return makers
 
     def detect(self, frame: pd.DataFrame, population: Population) -> list[NativeStatus | None]:
-        """Return the plugins' worst finding per counterfactual; to be combined with the host's by
-        `worst`.
-        """
+        """Return the plugins' worst finding for each row of `frame`."""
         with quiet("a plugin failed in cfk_detect", PluginError):
             answers = self._manager.hook.cfk_detect(
                 frame=frame.copy(deep=True), population=population
@@ -187,37 +181,41 @@ class PluginManager:
         for answer in answers:
             if len(answer) != len(frame) or any(f not in _BY_SEVERITY for f in answer):
                 raise PluginError(
-                    "a plugin's cfk_detect must return one known finding or None per row"
+                    "a plugin's cfk_detect must return a NativeStatus or None for each row"
                 )
-        return (
-            [worst(*findings) for findings in zip(*answers, strict=True)]
-            if answers
-            else [None] * len(frame)
-        )
+        if not answers:
+            return [None] * len(frame)
+        return [worst(*findings) for findings in zip(*answers, strict=True)]
 
     def released(self, record: ReleaseRecord) -> None:
-        """Tell every plugin of a release; one that fails is logged and keeps no other from hearing
-        of it.
-        """
+        """Pass a record to every plugin's `cfk_released`, and log the plugins that raise."""
         for hook in reversed(self._manager.hook.cfk_released.get_hookimpls()):
-            alone = self._manager.subset_hook_caller(
-                "cfk_released", [p for p in self._manager.get_plugins() if p is not hook.plugin]
-            )
+            others = [p for p in self._manager.get_plugins() if p is not hook.plugin]
+            call_plugin = self._manager.subset_hook_caller("cfk_released", others)
             try:
                 with quiet("raised {} in cfk_released", PluginError):
-                    alone(record=record)
-            except PluginError as error:  # the release is done; a listener must not undo it
+                    call_plugin(record=record)
+            except PluginError as error:  # the explanation has left; a plugin must not undo that
                 log.warning("plugin %s %s", hook.plugin_name, error)
 
 
 def worst(*findings: NativeStatus | None) -> NativeStatus | None:
-    """Return the worst of several findings on one counterfactual."""
+    """Return the most severe of several findings on one counterfactual."""
     return _BY_SEVERITY[max(map(_BY_SEVERITY.index, findings), default=0)]
 
 
+def _name_of(plugin: object) -> str:
+    """Return the name of a module, or of the class of any other plugin."""
+    if isinstance(plugin, ModuleType):
+        return plugin.__name__
+    kind = plugin if isinstance(plugin, type) else type(plugin)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _installed(disabled: set[str]) -> list[tuple[EntryPoint, str, str]]:
-    """Return what to load, with distribution and version: built-in ones first, so that the others
-    are asked before.
+    """Return the entry points of plugins, each with the name and version of its distribution.
+
+    Built-in plugins are first, because the plugin that is loaded last is called first.
     """
     about = cache(_about)
     points = []
@@ -230,15 +228,18 @@ def _installed(disabled: set[str]) -> list[tuple[EntryPoint, str, str]]:
             points.append((point, name, version))
     for name in sorted(disabled - seen):
         log.warning("no plugin or distribution %s to disable", name)
-    return sorted(
-        points, key=lambda each: (_normal(each[1]) != BUILT_IN, _normal(each[1]), each[0].name)
-    )
+
+    def order(entry: tuple[EntryPoint, str, str]) -> tuple[bool, str, str]:
+        point, name, _ = entry
+        return _normal(name) != BUILT_IN, _normal(name), point.name
+
+    return sorted(points, key=order)
 
 
 def _about(distribution: Distribution) -> tuple[str, str]:
-    """Return name and version. Looking up either parses all metadata of the distribution."""
-    said = distribution.metadata
-    return said["Name"], said["Version"]
+    """Return the name and version of a distribution. Slow: it parses all of its metadata."""
+    metadata = distribution.metadata
+    return metadata["Name"], metadata["Version"]
 
 
 def _normal(name: str) -> str:
@@ -248,25 +249,25 @@ def _normal(name: str) -> str:
 def _trace(
     hook_name: str,
     implementations: Sequence[pluggy.HookImpl],
-    arguments: Mapping[str, Any],  # noqa: ARG001 - pluggy gives it, and it can hold rows
+    arguments: Mapping[str, Any],  # noqa: ARG001 - pluggy passes it; not logged, as it has rows
 ) -> None:
     names = [implementation.plugin_name for implementation in reversed(implementations)]
-    log.debug("hook %s -> %s", hook_name, ", ".join(names) or "nobody")
+    log.debug("hook %s -> %s", hook_name, ", ".join(names) or "no plugin")
 
 
-# Generators: explainers by name, made from a training table and a model, for audits that train
-# again.
+# Generators make explainers from a training table and a model, for audits that train models again.
 
 GROUP = "cfk_plugin.generators"
 """Name of the entry-point group."""
 
 
 class Factory(Protocol):
-    """Makes an explainer; a function that an entry point of the group names.
+    """A function that makes an explainer, which an entry point of the group names.
 
-    What the explainer answers may be training rows: its ``explain(X)`` returns one row per query,
-    in the queries' index, with missing values where it found none. It may have ``needs``: the
-    import names of required libraries, each with what to do if it is missing.
+    The explainer's ``explain(X)`` returns one row for each query, with the index of `X`, and
+    missing values in a row if it found no counterfactual. Its answers are not protected and may be
+    training rows. The function may have an attribute ``needs``: the import names of required
+    libraries, each with advice for a user who lacks it.
     """
 
     def __call__(
@@ -277,14 +278,12 @@ class Factory(Protocol):
         desired: Any = "opposite",
         seed: int = 0,
     ) -> Any:
-        """Make an explainer."""
+        """Return an explainer of the model."""
         ...
 
 
 def generators() -> tuple[str, ...]:
-    """Return the names of the generators that can be used here: installed, with the libraries that
-    they need.
-    """
+    """Return the names of the installed generators whose libraries are installed too."""
     usable = []
     for name, point in sorted(_points().items()):
         try:
@@ -296,27 +295,30 @@ def generators() -> tuple[str, ...]:
 
 
 def generator(name: str) -> Factory:
-    """Return the function that makes an explainer, by name.
+    """Return the function that makes the explainers of a generator.
 
     Parameters
     ----------
     name : str
-        One of `generators`; other distributions may add to them.
+        One of `generators`.
 
     Returns
     -------
-    callable, see `Factory`
+    Factory
 
     Raises
     ------
-    InputError, MissingDependencyError, PluginError
-        If the name is unknown or taken twice, a library is missing, or the function cannot be
-        loaded.
+    InputError
+        If no generator has this name.
+    MissingDependencyError
+        If a library is not installed; the message says how to install it.
+    PluginError
+        If two distributions have a generator of this name, or it cannot be loaded.
     """
     points = _points()
     if name not in points:
-        known = ", ".join(sorted(points)) or "none: install the package cfk-plugin"
-        raise InputError(f"no generator {name!r}; installed are {known}")
+        names = ", ".join(sorted(points)) or "none: install the package cfk-plugin"
+        raise InputError(f"no generator {name!r}; installed are {names}")
     factory = _load(points[name])
     if missing := _missing(factory):
         advice = "; ".join(missing.values())
@@ -327,27 +329,29 @@ def generator(name: str) -> Factory:
 
 
 def _points() -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
+    """Return the entry points of installed generators by name."""
+    points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
-        if point.name in found and found[point.name].value != point.value:
+        if point.name in points and points[point.name].value != point.value:
             raise PluginError(
-                f"two installed distributions bring a generator named {point.name}; remove one"
+                f"two installed distributions have a generator named {point.name}; remove one"
             )
-        found[point.name] = point
-    return found
+        points[point.name] = point
+    return points
 
 
 def _load(point: EntryPoint) -> Factory:
-    what = f"the generator {point.name} ({point.value}) cannot be loaded"
-    with quiet(what, PluginError):
+    """Import the function of an entry point."""
+    message = f"the generator {point.name} ({point.value}) cannot be loaded"
+    with quiet(message, PluginError):
         factory = point.load()
     if not callable(factory):
-        raise PluginError(f"{what} (no function)")
+        raise PluginError(f"{message} (not a function)")
     loaded: Factory = factory
     return loaded
 
 
 def _missing(factory: Factory) -> Mapping[str, str]:
-    """Return the import names of libraries that are not installed, each with what to do."""
+    """Return the libraries in ``factory.needs`` that are not installed, each with its advice."""
     needs: Mapping[str, str] = getattr(factory, "needs", {})
     return {library: advice for library, advice in needs.items() if find_spec(library) is None}

@@ -1,4 +1,4 @@
-"""The contract of adapters, which authors of adapters check in their own tests."""
+"""Checks of the rules for adapters, for the tests of their authors."""
 
 # ruff: noqa: S101 - a broken rule is an AssertionError, as in any test
 
@@ -46,35 +46,36 @@ def check_adapter(
 ) -> CounterfactualBatch:
     """Adapt an explainer, call it, and check the rules that every adapter follows.
 
-    A check that passes is no proof that an adapter releases no row.
+    Passing does not prove that the adapter never releases a row.
 
     Parameters
     ----------
     explainer : object
         The object that a user would give to `protect`.
     queries : DataFrame
-        Rows that the explainer has counterfactuals for; two or more show most.
+        Rows for which the explainer finds counterfactuals; give at least two.
     features, target : sequence of str, and str, optional
         Columns of a counterfactual in the training table's order, and the label column.
     plugins : iterable of object
         Adapters to try before the installed ones.
     deterministic : bool
-        Whether the explainer gives the same answer twice.
+        Whether the explainer gives the same answer when it is called again.
     arguments : mapping, optional
-        How to call the methods of the source: by name, a sequence of arguments and a mapping of
-        named ones. Default: the queries and the `options`, as for `generate`.
+        How to call the source's methods: method name to a pair of positional arguments (a sequence)
+        and named arguments (a mapping). By default, the queries and the `options`.
     **options
         Options of `generate`.
 
     Returns
     -------
     CounterfactualBatch
-        The counterfactuals of `generate`.
+        The result of `generate`.
 
     Raises
     ------
     AssertionError
-        With the rule that is broken. Exceptions of the adapter itself are raised as they are.
+        If the adapter breaks a rule, which the message names. Exceptions of the adapter itself are
+        not caught.
     """
     source = load_plugins(plugins).adapt(explainer, AdaptContext(tuple(features), target))
     _check_declarations(source, explainer)
@@ -125,10 +126,10 @@ def _random_state() -> tuple[Any, ...]:
 
 
 def _check_batch(batch: Any, n_queries: int, features: Sequence[str]) -> None:
-    """Check the columns, and that each query has a slot. The batch itself checks its slots."""
+    """Check that a batch has the features as columns, and at least one slot for each query."""
     assert isinstance(batch, CounterfactualBatch), (
         f"a CounterfactualBatch is expected, not {type(batch).__name__};"
-        " CounterfactualBatch.one_each(frame, found) makes one"
+        " CounterfactualBatch.one_each(frame, is_found) makes one"
     )
     assert list(batch.frame.columns) == list(features), (
         "`frame` must have exactly the features, in order"
@@ -141,9 +142,9 @@ def _check_batch(batch: Any, n_queries: int, features: Sequence[str]) -> None:
 def _check_goal(batch: CounterfactualBatch, options: Mapping[str, Any]) -> None:
     """Check that the batch has the outcome and the constraints that the call names."""
     has_outcome = desired_of(options) is None or batch.desired is not None
-    assert has_outcome, "the batch lacks the outcome of the call: give it `desired_of(options)`"
+    assert has_outcome, "the batch lacks the outcome of the call: pass `desired_of(options)` to it"
     has_constraints = set(constraints_of(options)) <= set(batch.constraints)
-    assert has_constraints, "the batch lacks constraints: give it `constraints_of(options)`"
+    assert has_constraints, "the batch lacks constraints: pass `constraints_of(options)` to it"
 
 
 def _check_repr(source: CounterfactualSource, batch: CounterfactualBatch) -> None:
@@ -158,7 +159,7 @@ def _check_method(
     named: Mapping[str, Any],
     features: Sequence[str],
 ) -> None:
-    """Check what a method returns, and that `restore` keeps nothing of a withheld answer."""
+    """Check a method's result, and that `restore` copies no value of a withheld answer."""
     answer = source.methods[name](*args, **named)
     is_triple = isinstance(answer, tuple) and len(answer) == 3
     assert is_triple, f"{name} must return (batch, native_result, queries)"
@@ -169,7 +170,7 @@ def _check_method(
     shown = repr(restored)
     raw_texts = _texts(batch.frame) - _texts(queries)
     assert not any(text in shown for text in raw_texts), (
-        f"`restore` keeps values of {name} although every answer is withheld"
+        f"`restore` copies values of the result of {name}, although every answer is withheld"
     )
 
 
@@ -180,7 +181,7 @@ def _check_request(
     named: Mapping[str, Any],
     features: Sequence[str],
 ) -> None:
-    """Check that a source reads a call of a method, and builds its result without the explainer."""
+    """Check that a source can read a method's call and build its result from explanations."""
     request = source.read_request(name, tuple(args), named)
     assert isinstance(request, AnswerRequest), "`read_request` must return an AnswerRequest"
     missing = set(features) - set(request.queries.columns)
@@ -195,6 +196,6 @@ def _all_withheld(queries: Sequence[int], features: Sequence[str]) -> Explanatio
 
 
 def _texts(rows: pd.DataFrame) -> set[str]:
-    """Return the values of rows as text, if they have four characters or more."""
+    """Return the values of rows as text; leave out short texts, which may match by chance."""
     texts = map(str, rows.astype(object).to_numpy().ravel())
     return {text for text in texts if len(text) >= 4} - {"True", "False", "None"}

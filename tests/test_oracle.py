@@ -19,7 +19,7 @@ from public_tables import LEAVES, TABLES, forest, read, schema_of, split
 from random_tables import KINDS, LEVELS, TREE, column
 
 SEARCH = settings(
-    max_examples=10,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],  # a table is drawn from a seed: nothing shrinks
@@ -35,7 +35,7 @@ def tables(draw: st.DrawFn) -> pd.DataFrame:
     """Draw a table with some kinds of quasi-identifiers, gaps, copies and several rows per person."""
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4, unique=True))
     random = np.random.default_rng(draw(st.integers(0, 10_000)))
-    n_rows = draw(st.integers(30, 90))
+    n_rows = draw(st.integers(30, 60))
     table = pd.DataFrame({f"q_{kind}": column(kind, n_rows, random) for kind in kinds})
     if draw(st.booleans()):
         for name in table.columns.difference(["q_whole", "q_weightless", "q_constant", "q_flag"]):
@@ -106,7 +106,7 @@ def population_of(world: World, **settings: Any) -> Population:
 def refused_rows(world: World) -> pd.DataFrame:
     """Return the first rows that the model refuses."""
     rows = world.rows[world.labels != "yes"]
-    return rows.head(6).reset_index(drop=True)
+    return rows.head(4).reset_index(drop=True)
 
 
 def fit(world: World, method: str = "auto", **policy: Any) -> KAnonymizer:
@@ -167,8 +167,8 @@ def test_opposite_outcome_has_no_faults(table: pd.DataFrame) -> None:
         return
     policy = PrivacyPolicy(k=world.k)
     anonymizer = KAnonymizer(policy=policy).fit(population_of(world), predict, "opposite")
-    assert find_faults(anonymizer.published(), world, most=6) == []
-    queries = world.rows.head(6)
+    assert find_faults(anonymizer.published(), world, most=4) == []
+    queries = world.rows.head(4)
     assert find_faults(anonymizer.explain(queries), world, queries) == []
 
 
@@ -179,7 +179,7 @@ def test_opposite_outcome_has_no_faults(table: pd.DataFrame) -> None:
 def test_lookup_has_no_faults(table: pd.DataFrame, method: str, t: float | None) -> None:
     """Training rows with the outcome are the counterfactuals, as native as they can be."""
     world = world_of(table, guarantee="lookup", t=t, l=2, sensitive=["illness"])
-    proposals = world.rows[world.labels == "yes"].head(6).reset_index(drop=True)
+    proposals = world.rows[world.labels == "yes"].head(4).reset_index(drop=True)
     queries = refused_rows(world)
     n_pairs = min(len(proposals), len(queries))
     if n_pairs == 0:

@@ -1,6 +1,4 @@
-"""Adapter for dice-ml: all explainers derived from its ``ExplainerBase`` that take tables of raw
-features.
-"""
+"""The adapter for dice-ml: explainers derived from its ``ExplainerBase`` that take tables."""
 
 from __future__ import annotations
 
@@ -46,8 +44,7 @@ if TYPE_CHECKING:
     from cfk_plugin.release.results import Explanation
 
 BASE = ("dice_ml.explainer_interfaces.explainer_base", "ExplainerBase")
-# the genetic search starts from training rows by default
-INSTANCE_BASED = {"DiceKD", "DiceGenetic"}
+INSTANCE_BASED = {"DiceKD", "DiceGenetic"}  # the genetic search starts at training rows by default
 METHODS = (
     "generate_counterfactuals",
     "local_feature_importance",
@@ -55,7 +52,7 @@ METHODS = (
     "feature_importance",
 )
 
-# Options that say what a call asks for; all others steer DiCE's search.
+# Options that a catalogue can follow; the others only steer DiCE's search.
 READ_OPTIONS = {
     *DESIRED,
     *CONSTRAINTS,
@@ -66,15 +63,15 @@ READ_OPTIONS = {
     "global_importance",
 }
 
-# Why DiCE is likely to have failed, by a part of its text; the text itself may quote rows.
+# The likely cause of an error of DiCE, by a part of its text. The text itself may quote rows.
 LIKELY_CAUSES = {
-    "outside the dataset": "a query has a category that the table of dice_ml.Data does not have",
+    "outside the dataset": "a query has a category that is not in the table of dice_ml.Data",
     "could not convert string": (
-        "the model of dice_ml.Model got text in place of a number: it must take the columns of"
+        "the model of dice_ml.Model got text instead of a number: it must take the columns of"
         " dice_ml.Data as they are, so give a pipeline that encodes them"
     ),
     "contains NaN": "a query has a missing value; impute it",
-    "unexpected keyword argument": "DiCE does not know an option; check how it is spelled",
+    "unexpected keyword argument": "DiCE does not have an option; check its spelling",
     "should be a positive integer": "total_CFs is not at least 1",
     "requested per query instance": "importances need total_CFs=10 or more",
     "number of query instances": "a global importance needs ten queries or more",
@@ -94,23 +91,22 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> DiceSource | None:
         name for name in context.features if name not in explainer.data_interface.feature_names
     ]:
         raise AdapterError(
-            f"DiCE's data interface does not have the feature {', '.join(missing)}; if it is the"
-            f" label, write target={missing[0]!r} in the schema"
+            f"DiCE's data interface lacks the feature {', '.join(missing)}; if it is the label,"
+            f" declare target={missing[0]!r} in the schema"
         )
     return DiceSource(explainer, context)
 
 
 class DiceSource:
-    """A DiCE explainer as a source of counterfactuals; its results are rebuilt without training
-    rows.
+    """A DiCE explainer as a source of counterfactuals.
 
-    Each call works on a shallow copy of the explainer, because DiCE keeps raw counterfactuals and
-    training rows of the last call on itself. Global random state is restored, so an unseeded call
-    repeats its answer until the caller draws a random number. Queries lose the label column, and
-    get the column order and the text categories that DiCE needs. Answers are read as DiCE displays
-    them: from the sparse table if there is one.
+    Each call uses a shallow copy of the explainer, because DiCE stores the raw counterfactuals and
+    training rows of the last call on itself. The global random state is restored: without a seed, a
+    call repeats its answer until the caller draws a random number. The queries passed to DiCE have
+    no label column, DiCE's order of columns, and categories as text. Of DiCE's two tables of
+    answers, the sparse one is read if there is one, as DiCE displays it.
 
-    Feature importances are figures over the explanations that are released, and not over DiCE's raw
+    Feature importances are computed from released explanations, not from DiCE's raw
     counterfactuals: the importance of a feature is the share of a query's explanations that ask the
     person to change it.
 
@@ -124,7 +120,7 @@ class DiceSource:
         self._explainer = explainer
         self._features = list(context.features)
         self._desired = context.desired
-        # DiCE takes the position of a class, and shows its label if its model lists the classes.
+        # DiCE takes the position of a class. It displays the label if its model has `classes_`.
         classes = getattr(getattr(explainer.model, "model", None), "classes_", None)
         self._has_labels = classes is not None
         if classes is None:
@@ -134,25 +130,25 @@ class DiceSource:
         self.name = f"dice:{type(explainer).__name__}"
         has_rows = hasattr(explainer.data_interface, "data_df")
         self.instance_based = bool(kinds & INSTANCE_BASED) and has_rows
-        # With rows at hand, DiCE searches between the lowest and the highest number among them.
+        # If DiCE has rows, it searches between the lowest and the highest number of each column.
         self.depends_on_rows: DependsOnRows = "yes" if has_rows else "no"
 
     def __repr__(self) -> str:
-        """Name the generator."""
+        """Return the name of the explainer, without its rows."""
         return f"DiceSource({self.name})"
 
     def generate(
         self, queries: pd.DataFrame, total_CFs: int = 1, **options: Any
     ) -> CounterfactualBatch:
-        """Ask for `total_CFs` counterfactuals of each query, one query at a time.
+        """Call DiCE for `total_CFs` counterfactuals of each query, one query at a time.
 
-        A query that DiCE cannot answer (with a missing value, or an unknown category) has none
-        found and does not stop the others.
+        If DiCE cannot answer a query, because of a missing value or an unknown category, its slots
+        stay empty, and the other queries are answered.
 
         Raises
         ------
         AdapterError
-            If DiCE fails on every query, or a column that it needs is missing.
+            If DiCE fails on every query, or a required column is missing.
         InputError
             If the call names an outcome that the model does not have.
         """
@@ -161,29 +157,27 @@ class DiceSource:
         options = {name: value for name, value in options.items() if name not in DESIRED}
         options |= self._goal(desired)
         usable = table.notna().all(axis=1).to_numpy()
-        shown: list[pd.DataFrame | None] = [None] * len(table)
+        frames: list[pd.DataFrame | None] = [None] * len(table)
         failures: list[AdapterError] = []
         explainer = ask(lambda: _working_copy(self._explainer))
 
-        def one(query: pd.DataFrame) -> pd.DataFrame | None:
+        def explain(query: pd.DataFrame) -> pd.DataFrame | None:
             native = ask_dice(
                 lambda: explainer.generate_counterfactuals(query, total_CFs, **options)
             )
-            return None if native is None else _shown(native.cf_examples_list[0])
+            return None if native is None else _displayed(native.cf_examples_list[0])
 
         with showing_search(self._explainer, int(usable.sum())) as counted:
             for i in counted(np.flatnonzero(usable)):
                 try:
-                    shown[i] = one(table.iloc[i : i + 1])
+                    frames[i] = explain(table.iloc[i : i + 1])
                 except AdapterError as error:
                     failures.append(error)
         if failures and len(failures) == usable.sum():
             raise failures[0]
         if failures or not usable.all():
-            log.info(
-                "DiCE could not take %d of %d queries", len(failures) + (~usable).sum(), len(table)
-            )
-        return self._batch(shown, total_CFs, desired, options)
+            log.info("DiCE failed on %d of %d queries", len(failures) + (~usable).sum(), len(table))
+        return self._batch(frames, total_CFs, desired, options)
 
     @property
     def methods(
@@ -197,9 +191,10 @@ class DiceSource:
         }
 
     def restore(self, native: Native, explanations: Explanations) -> Native:
-        """Build a new ``CounterfactualExplanations`` from released cells.
+        """Build a new ``CounterfactualExplanations`` from explanations.
 
-        It takes only queries and settings from `native`, and has importances if `native` has them.
+        Only the queries and the settings are copied from `native`. If `native` has importances, the
+        result has them too, computed from the explanations.
         """
         changes = [
             self._changes(examples, explanations.for_query(i))
@@ -222,7 +217,7 @@ class DiceSource:
         )
 
     def _changes(self, examples: Any, entries: Sequence[Explanation]) -> list[set[str]]:
-        """Return what each released explanation of one query asks the person to change."""
+        """Return the features that each released explanation of a query asks to change."""
         row = examples.test_instance_df.iloc[0]
         factual = {name: row[name] for name in self._features}
         return [
@@ -232,7 +227,7 @@ class DiceSource:
         ]
 
     def _shares(self, changes: Sequence[set[str]]) -> dict[str, float]:
-        """Return the share of explanations that change each feature; 0 if there are none."""
+        """Return the share of explanations that change each feature; 0 without explanations."""
         count = max(len(changes), 1)
         return {
             name: sum(name in features for features in changes) / count for name in self._features
@@ -246,8 +241,8 @@ class DiceSource:
         Raises
         ------
         AdapterError
-            If the call gives `cf_examples_list`; or if it gives a `stopping_threshold` other than
-            DiCE's default, as answers from a catalogue promise no probability.
+            If the call has `cf_examples_list`, or a `stopping_threshold` other than DiCE's default:
+            answers from a catalogue do not promise a probability.
         """
         name = "generate_counterfactuals" if method == "generate" else method
         signature = inspect.signature(getattr(self._explainer, name))
@@ -262,11 +257,11 @@ class DiceSource:
             raise AdapterError(
                 "cf_examples_list cannot be given to a protected explainer; leave it out"
             )
-        usual = parameters.get("stopping_threshold")
+        parameter = parameters.get("stopping_threshold")
         threshold = options.pop("stopping_threshold", None)
-        if usual is not None and threshold not in (None, usual.default):
+        if parameter is not None and threshold not in (None, parameter.default):
             raise AdapterError(
-                "stopping_threshold asks for a probability, which answers from the catalogue do"
+                "stopping_threshold requires a probability, which answers from the catalogue do"
                 " not promise; leave it out"
             )
         bound.apply_defaults()
@@ -280,7 +275,7 @@ class DiceSource:
         )
 
     def build(self, method: str, request: AnswerRequest, explanations: Explanations) -> Native:
-        """Build a ``CounterfactualExplanations`` from answers; see `restore`."""
+        """Build a ``CounterfactualExplanations`` for a call that the catalogue answered."""
         from dice_ml.counterfactual_explanations import CounterfactualExplanations
 
         call: _Call = request.adapter_data
@@ -297,7 +292,7 @@ class DiceSource:
         return self.restore(unanswered, explanations)
 
     def _predicted(self, table: pd.DataFrame) -> list[Any]:
-        """Return the model's outcome at each query as DiCE shows it: a label, or a number."""
+        """Return the model's outcome at each query as DiCE displays it: a label or a number."""
         explainer = self._explainer
         scores = np.asarray(ask_dice(lambda: explainer.model.get_output(table)))
         if explainer.model.model_type == "regressor":
@@ -306,10 +301,10 @@ class DiceSource:
             places = [int(place) for place in scores.argmax(axis=1)]
         else:
             places = [round(float(score)) for score in np.ravel(scores)]
-        return [self._shown_class(place) for place in places]
+        return [self._displayed_class(place) for place in places]
 
     def _unanswered(self, call: _Call, desired: Any, position: int, label: Any) -> Any:
-        """Return DiCE's object for one query, with its settings and without counterfactuals."""
+        """Return DiCE's object for one query with the call's settings, without counterfactuals."""
         from dice_ml.diverse_counterfactuals import CounterfactualExamples
         from dice_ml.utils.serialize import DummyDataInterface
 
@@ -330,15 +325,16 @@ class DiceSource:
     def _new_outcome(self, desired: Any, label: Any) -> Any:
         """Return the outcome that DiCE prints above the answers to a query with this label.
 
-        It is what the call names, or else what the explainer is protected for, or else the other
-        one of two classes, as DiCE resolves "opposite".
+        It is the outcome of the call or, if the call names none, of the fit. With "opposite", it is
+        the other one of two classes.
         """
         goal = self._desired if desired is None else desired
         if isinstance(goal, DesiredSet):
             return str(goal)
         if goal is not None and not callable(goal):
-            return _printed(self._shown(goal))
-        others = [each for each in map(self._shown, self._classes or ()) if each != label]
+            return _printed(self._displayed_label(goal))
+        classes = map(self._displayed_label, self._classes or ())
+        others = [displayed for displayed in classes if displayed != label]
         if len(others) == 1:
             return _printed(others[0])
         if others:
@@ -346,6 +342,7 @@ class DiceSource:
         return "opposite"
 
     def _method(self, name: str) -> Callable[..., tuple[CounterfactualBatch, Native, pd.DataFrame]]:
+        """Return a function that calls one of DiCE's methods; see `methods`."""
         signature = inspect.signature(getattr(self._explainer, name))
         first = next(iter(signature.parameters))
 
@@ -363,7 +360,7 @@ class DiceSource:
             table = self._table(bound.arguments[first])
             if missing := [str(column) for column in table if table[column].isna().any()]:
                 raise AdapterError(
-                    f"DiCE takes no missing values; impute column {', '.join(missing)}"
+                    f"DiCE does not accept missing values; impute column {', '.join(missing)}"
                 )
             bound.arguments[first] = table
             none_found: list[Exception] = []
@@ -373,18 +370,18 @@ class DiceSource:
                 native = ask_dice(lambda: method(*bound.args, **bound.kwargs), none_found)
             if native is None:
                 raise NoneFoundError(none_found[0])
-            shown = [_shown(examples) for examples in native.cf_examples_list]
+            frames = [_displayed(examples) for examples in native.cf_examples_list]
             queries = bound.arguments[first][self._features]
-            batch = self._batch(shown, int(bound.arguments["total_CFs"]), desired, bound.arguments)
+            batch = self._batch(frames, int(bound.arguments["total_CFs"]), desired, bound.arguments)
             return batch, native, queries
 
         return call
 
     def _goal(self, desired: Any) -> dict[str, Any]:
-        """Return the options by which DiCE is told the outcome that is wanted.
+        """Return DiCE's options for the desired outcome.
 
-        `desired` is what the call names. If it names nothing, DiCE is told what the explainer is
-        protected for, unless "opposite" will do. Of several labels DiCE is told the first.
+        It is the outcome of the call or, if the call names none, of the fit. DiCE takes one class:
+        of several, it gets the first.
         """
         if isinstance(desired, DesiredRange):
             return {"desired_range": [*desired.bounds]}
@@ -397,24 +394,25 @@ class DiceSource:
             return {"desired_class": desired}
         return {"desired_class": places_in_call(desired, self._classes)[0]}
 
-    def _shown_class(self, place: int) -> Any:
-        """Return what DiCE's outcome column has for a class; text labels are always shown.
+    def _displayed_class(self, place: int) -> Any:
+        """Return the value of DiCE's outcome column for the class at a position.
 
-        Without the classes of its model, DiCE itself shows positions.
+        It is the label. If DiCE's model has no `classes_`, DiCE displays positions; only labels
+        that are text replace them.
         """
         if self._classes is None or not 0 <= place < len(self._classes):
             return place
         label = self._classes[place]
         return label if self._has_labels or isinstance(label, str) else place
 
-    def _shown(self, label: Any) -> Any:
-        """Return what DiCE's outcome column has for a label."""
+    def _displayed_label(self, label: Any) -> Any:
+        """Return the value of DiCE's outcome column for a label."""
         if self._classes is None or label not in self._classes:
             return label
-        return self._shown_class(self._classes.index(label))
+        return self._displayed_class(self._classes.index(label))
 
     def _table(self, queries: Any) -> pd.DataFrame:
-        """Copy the queries as DiCE needs them: its columns in its order, categories as text."""
+        """Return a copy of the queries with DiCE's columns in its order, and categories as text."""
         if not isinstance(queries, pd.DataFrame):
             raise AdapterError(
                 f"DiCE takes queries as a DataFrame, not as {type(queries).__name__}"
@@ -423,7 +421,7 @@ class DiceSource:
         if missing := [name for name in interface.feature_names if name not in queries.columns]:
             raise AdapterError(f"the queries have no column {', '.join(missing)}")
         table = queries[list(interface.feature_names)].copy(deep=True)
-        # its categories are then text; it would cast "False" to True
+        # with rows, DiCE's categories are text; it would cast the text "False" to True
         if hasattr(interface, "data_df"):
             for name in interface.categorical_feature_names:
                 table[name] = table[name].astype(object).map(str, na_action="ignore")
@@ -431,29 +429,31 @@ class DiceSource:
 
     def _batch(
         self,
-        shown: Sequence[pd.DataFrame | None],
-        asked: int,
+        frames: Sequence[pd.DataFrame | None],
+        n_answers: int,
         desired: Any,
         options: Mapping[str, Any],
     ) -> CounterfactualBatch:
-        frames: list[pd.DataFrame] = []
+        """Return the batch of DiCE's answers: one frame, or None, for each query."""
+        answers: list[pd.DataFrame] = []
         slots: list[int] = []
-        for i, frame in enumerate(shown):
+        for i, frame in enumerate(frames):
             if frame is None:
                 continue
             if missing := [name for name in self._features if name not in frame.columns]:
                 raise AdapterError(f"DiCE's answer has no column {', '.join(missing)}")
-            frames.append(frame[self._features].iloc[:asked])
-            slots.extend(range(i * asked, i * asked + len(frames[-1])))
-        found = (
-            pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=self._features)
-        )
-        query = np.repeat(np.arange(len(shown)), asked)
+            answers.append(frame[self._features].iloc[:n_answers])
+            slots.extend(range(i * n_answers, i * n_answers + len(answers[-1])))
+        table = pd.DataFrame(columns=self._features)
+        if answers:
+            table = pd.concat(answers, ignore_index=True)
+        query = np.repeat(np.arange(len(frames)), n_answers)
         return CounterfactualBatch(
-            found, np.asarray(slots, dtype=np.int64), query, desired, constraints_of(options)
+            table, np.asarray(slots, dtype=np.int64), query, desired, constraints_of(options)
         )
 
     def _restore_one(self, examples: Any, entries: Sequence[Explanation]) -> Any:
+        """Build a new object of DiCE for one query from its explanations; see `restore`."""
         from dice_ml.utils.serialize import DummyDataInterface
 
         outcome = examples.data_interface.outcome_name
@@ -461,15 +461,15 @@ class DiceSource:
         columns = [*(name for name in test.columns if name != outcome), outcome]
         factual = pd.DataFrame({name: [test[name].iat[0]] for name in columns})
         factual[outcome] = [self._named(factual[outcome].iat[0])]
-        own = {name: factual[name].tolist()[0] for name in columns}
+        factual_cells = {name: factual[name].tolist()[0] for name in columns}
         rows = [
-            {**_like(cells, own), outcome: self._label(entry.outcome)}
+            {**_like(cells, factual_cells), outcome: self._label(entry.outcome)}
             for entry, cells in zip(entries, released_cells(entries), strict=True)
             if isinstance(entry, GeneralizedCounterfactual) and cells
         ]
         frame = None
         if rows:
-            # a column without ranges has the type that it has in DiCE's table
+            # so that a column without ranges has the same type as in DiCE's table
             frame = pd.DataFrame(rows, columns=columns, dtype=object).infer_objects()
         desired_class = self._named(examples.desired_class)
         if rows and examples.desired_range is None:
@@ -486,56 +486,57 @@ class DiceSource:
             desired_class=desired_class,
             model_type=examples.model_type,
         )
-        if frame is not None:  # DiCE's own method reads text as numbers
-            rebuilt.print_list = partial(_print_list, list(own.values()))
+        if frame is not None:  # DiCE's own method would read text as numbers
+            rebuilt.print_list = partial(_print_list, list(factual_cells.values()))
         return rebuilt
 
     def _named(self, outcome: Any) -> Any:
-        """Return an outcome in DiCE's result with the label of a class, if labels are text.
+        """Return the label for an outcome in DiCE's result, if labels are text.
 
-        Where the model does not list its classes, DiCE has a position or a probability.
+        If DiCE's model has no `classes_`, the outcome in DiCE's result is a position or a
+        probability.
         """
         is_position = not self._has_labels and self._explainer.model.model_type == "classifier"
         if isinstance(outcome, str) or not is_position:
             return outcome
-        label = self._shown_class(round(float(outcome)))
+        label = self._displayed_class(round(float(outcome)))
         return label if isinstance(label, str) else outcome
 
     def _label(self, certified: Outcome) -> Any:
-        """Return the certified outcome as DiCE has it: of one class its label, else in words."""
+        """Return the certified outcome for DiCE's outcome column: a label, or words."""
         if certified.label is None or certified.is_other:
             return str(certified)
-        return self._shown(certified.label)
+        return self._displayed_label(certified.label)
 
 
 def _arguments(
     method: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]
 ) -> inspect.BoundArguments:
-    """Return the arguments of a call by name; say what is wrong with one that does not fit.
+    """Return the arguments of a call by name.
 
     Raises
     ------
     AdapterError
-        If an argument is missing or unknown. Python's text names parameters, and no value.
+        If an argument is missing or unknown. Its text is Python's, which names only parameters.
     """
     try:
         return signature.bind(*args, **named)
     except TypeError as error:
         problem = str(error)
-    takes = ", ".join(signature.parameters)
-    raise AdapterError(f"{method}: {problem}; it takes {takes}")
+    names = ", ".join(signature.parameters)
+    raise AdapterError(f"{method}: {problem}; it takes {names}")
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of one of DiCE's methods: queries as DiCE has them, and its arguments by name."""
+    """A call of one of DiCE's methods: the queries for DiCE, and the arguments by name."""
 
     table: pd.DataFrame
     options: Mapping[str, Any]
 
 
 def _importances_of(method: str, options: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Return whether a call's result has importances of single queries, and of all of them."""
+    """Return whether a call's result has importances for each query, and for all together."""
     if not method.endswith("importance"):
         return False, False
     if method == "local_feature_importance":
@@ -546,36 +547,37 @@ def _importances_of(method: str, options: Mapping[str, Any]) -> tuple[bool, bool
 def ask_dice(
     call: Callable[[], Native], none_found: list[Exception] | None = None
 ) -> Native | None:
-    """Call DiCE; None if it found nothing, with DiCE's own class of exception for that in
-    `none_found`.
+    """Return the result of a call of DiCE, or None if DiCE found no counterfactual.
+
+    In this case, an exception of DiCE's own class is added to `none_found`, with a constant text.
     """
 
-    def nothing(error: Exception) -> bool:
-        is_nothing = type(error).__name__ == "UserConfigValidationException" and str(
-            error
-        ).startswith("No counterfactuals found")
-        if is_nothing and none_found is not None:
+    def is_none_found(error: Exception) -> bool:
+        is_own_type = type(error).__name__ == "UserConfigValidationException"
+        if not is_own_type or not str(error).startswith("No counterfactuals found"):
+            return False
+        if none_found is not None:
             none_found.append(type(error)("No counterfactuals found for any of the query points!"))
-        return is_nothing
+        return True
 
     try:
-        return ask(call, nothing)
+        return ask(call, is_none_found)
     except ExplainerError as error:
         raise ExplainerError(f"{error}{_likely_cause(error.__cause__)}") from error.__cause__
 
 
 def _likely_cause(failure: BaseException | None) -> str:
-    """Return the end of a message about a failure of DiCE, without any value."""
+    """Return the end of a message about an error of DiCE, without values of rows."""
     text = ""
-    with suppress(Exception):  # a model's own exception may fail to give its text
+    with suppress(Exception):  # the `str` of a model's own exception may raise
         text = str(failure)
     causes = [cause for part, cause in LIKELY_CAUSES.items() if part in text]
     likely = f", probably because {causes[0]}" if causes else ""
-    return f"{likely}; the text of that error may quote rows and is in the traceback (__cause__)"
+    return f"{likely}; the text of that error may quote rows; see the traceback (__cause__)"
 
 
 def _printed(outcome: Any) -> Any:
-    """Return an outcome in a form that DiCE can write as its ``desired_class`` into JSON."""
+    """Return an outcome as an int or text, because DiCE writes its ``desired_class`` to JSON."""
     if isinstance(outcome, bool) or (isinstance(outcome, float) and outcome.is_integer()):
         return int(outcome)
     if isinstance(outcome, int):
@@ -583,31 +585,33 @@ def _printed(outcome: Any) -> Any:
     return str(outcome)
 
 
-def _shown(examples: Any) -> pd.DataFrame | None:
-    """Return what DiCE displays: the table after its sparsity step, if there is one."""
+def _displayed(examples: Any) -> pd.DataFrame | None:
+    """Return the table that DiCE displays: the one after its sparsity step, if there is one."""
     for frame in (examples.final_cfs_df_sparse, examples.final_cfs_df):
         if frame is not None and len(frame):
             return pd.DataFrame(frame)
     return None
 
 
-def _like(cells: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return cells in the types of the query's cells in DiCE's table, if no value changes."""
-    found = dict(cells)
+def _like(cells: Mapping[str, Any], factual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return cells in the types of the query's cells, if that changes no value."""
+    converted = dict(cells)
     for name, cell in cells.items():
-        kind = type(own[name])
+        kind = type(factual[name])
         if kind is str:
-            found[name] = str(cell)
+            converted[name] = str(cell)
         elif kind in (int, float) and type(cell) in (int, float) and kind(cell) == cell:
-            found[name] = kind(cell)
-    return found
+            converted[name] = kind(cell)
+    return converted
 
 
-def _print_list(own: Sequence[Any], li: Sequence[Sequence[Any]], show_only_changes: bool) -> None:
-    """Print rows as DiCE does, with a dash for unchanged values, for texts and numbers alike."""
+def _print_list(
+    factual: Sequence[Any], li: Sequence[Sequence[Any]], show_only_changes: bool
+) -> None:
+    """Print rows as DiCE does, with a dash for unchanged values; DiCE's own cannot print text."""
     for row in li:
-        shown = ["-" if _is_close(new, old) else new for new, old in zip(row, own, strict=True)]
-        print(shown if show_only_changes else row)  # noqa: T201 - as DiCE's does
+        cells = ["-" if _is_close(new, old) else new for new, old in zip(row, factual, strict=True)]
+        print(cells if show_only_changes else row)  # noqa: T201 - as DiCE's method does
 
 
 def _is_close(new: Any, old: Any) -> bool:
@@ -617,15 +621,15 @@ def _is_close(new: Any, old: Any) -> bool:
 
 
 def _working_copy(explainer: Any, counted: Callable[[Any], Any] = iter) -> Any:
-    """Return a copy to call: same model and training table, own state, no progress bar.
+    """Return a copy of an explainer with the same model and training table, but its own state.
 
-    `counted` gets the queries of DiCE's loop in the place of the progress bar.
+    `counted` replaces the progress bar of DiCE's loop over the queries.
     """
     working = copy.copy(explainer)
     working.data_interface = copy.copy(explainer.data_interface)
     function: Any = getattr(type(explainer), "generate_counterfactuals", None)
     if isinstance(function, FunctionType) and "generate_counterfactuals" not in vars(explainer):
-        # DiCE's progress bar cannot be switched off, so only this copy's loop gets another `tqdm`.
+        # DiCE's progress bar cannot be switched off, so the loop of this copy gets another `tqdm`.
         quiet = FunctionType(
             function.__code__,
             {**function.__globals__, "tqdm": counted},

@@ -1,4 +1,4 @@
-"""What a person who waits for DiCE's own search is told."""
+"""The progress of DiCE's own search, on the terminal and in the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Counted = Callable[[Iterable[T]], Iterator[T]]
 
 PATIENCE = 10.0
-"""Seconds of search after which the log says once what would be faster."""
+"""Seconds of a search after which a warning in the log names a faster setting."""
 
 _METHODS = {"DiceRandom": "random", "DiceGenetic": "genetic", "DiceKD": "kdtree"}
 _FASTER = 'posthoc_sparsity_algorithm="binary", or fewer queries at once'
@@ -31,9 +31,9 @@ log = logging.getLogger("cfk_plugin")
 
 @contextmanager
 def showing_search(explainer: Any, n_queries: int) -> Iterator[Counted[Any]]:
-    """Show what DiCE does and at which query it is, on stderr where a person watches.
+    """Show DiCE's search and the number of its query on a terminal, while the body runs.
 
-    After `PATIENCE` the log gets one warning, wherever the search runs. Neither holds a value.
+    After `PATIENCE` seconds, the log gets one warning. Neither contains a value of a row.
 
     Parameters
     ----------
@@ -43,16 +43,16 @@ def showing_search(explainer: Any, n_queries: int) -> Iterator[Counted[Any]]:
     Yields
     ------
     callable
-        Passes the queries of a loop on, and counts them.
+        Takes the queries of a loop, and yields and counts them.
     """
     kind = type(explainer).__name__
     search = f"DiCE's {_METHODS.get(kind, kind)} search"
     place = _Place(search, n_queries)
-    began = perf_counter()
+    started = perf_counter()
 
     def warn() -> None:
         faster = _FASTER_THAN_GENETIC if kind == "DiceGenetic" else _FASTER
-        log.warning("%s, %.0f s so far; faster: %s", place, perf_counter() - began, faster)
+        log.warning("%s, %.0f s so far; faster: %s", place, perf_counter() - started, faster)
 
     timer = threading.Timer(PATIENCE, warn)
     timer.daemon = True
@@ -65,7 +65,7 @@ def showing_search(explainer: Any, n_queries: int) -> Iterator[Counted[Any]]:
 
 
 class _Place:
-    """The place of a search among the queries of a call."""
+    """The query that a search is at, among those of a call."""
 
     def __init__(self, search: str, n_queries: int) -> None:
         self._search = search

@@ -1,6 +1,5 @@
-"""Adapter for functions from queries to counterfactuals, and for objects with such an ``explain``.
-
-Asked last.
+"""The adapter for functions from queries to counterfactuals, and for objects with such an
+``explain``. It is tried after all other adapters.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ QUERY = "query"
 
 @hookimpl(trylast=True)
 def cfk_adapt(explainer: Any, context: AdaptContext) -> FunctionSource | None:
-    """Adapt anything that can be called with a table of queries."""
+    """Adapt a callable, or an object with a method ``explain``."""
     if isinstance(explainer, type):
         raise AdapterError(
             f"{explainer.__qualname__} is a class, not an explainer; have you forgotten the ()?"
@@ -49,20 +48,20 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> FunctionSource | None:
 
 
 class FunctionSource:
-    """Reads what a function returns for a table of queries.
+    """A function as a source of counterfactuals.
 
-    A DataFrame, array or list of dicts holds one counterfactual per query, by position; a row
-    without any value, or None in a list, was not found. A DataFrame with fewer rows must keep the
-    queries' index, and one with a column or index level ``query`` (positions of queries) may answer
-    a query several times. Columns other than the features are dropped. The function is told what
-    may change if it has arguments with DiCE's names for that.
+    The function takes a table of queries and returns a DataFrame, an array or a list of dicts, with
+    one counterfactual for each query in order. A row without any value, or None in a list, means
+    that none was found. A DataFrame may have fewer rows if it has the index of the queries. If it
+    has a column or index level ``query`` with positions of queries, it may have several rows for a
+    query. Columns other than the features are ignored. If the function has arguments with DiCE's
+    names of constraints, it gets the constraints of the call.
 
     Parameters
     ----------
     explainer : callable, or object with a method ``explain``
-        May have ``instance_based = True``: its answers are training rows, or nearly. May have
-        ``depends_on_rows = "no"``: training rows act only through the model and through declared
-        ranges and categories.
+        It may have ``instance_based = True``, if its answers are training rows or nearly so; and
+        ``depends_on_rows = "no"``, see `DependsOnRows`.
     context : AdaptContext
     """
 
@@ -72,19 +71,18 @@ class FunctionSource:
         self.name = getattr(explainer, "__name__", type(explainer).__name__)
         self.instance_based = bool(getattr(explainer, "instance_based", False))
         self.depends_on_rows: DependsOnRows = getattr(explainer, "depends_on_rows", "unknown")
-        # Decorators and logs read these of a function; an object may hold anything under any name.
+        # Decorators and logs read these names of a function. An object may store rows under them.
         self.forwarded = ("__name__", "__qualname__") if isinstance(explainer, FunctionType) else ()
         self.methods: Mapping[str, Any] = {}  # every call is answered with `Explanations`
 
     def __repr__(self) -> str:
-        """Name the explainer."""
+        """Return the name of the explainer, without its rows."""
         return f"FunctionSource({self.name})"
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Call the explainer with a copy of the queries and read its answer."""
-        answer = ask(
-            lambda: self._function(queries.copy(deep=True), **_known_to(self._function, options))
-        )
+        """Call the explainer with a copy of the queries, and read its answer."""
+        arguments = _accepted(self._function, options)
+        answer = ask(lambda: self._function(queries.copy(deep=True), **arguments))
         return replace(
             read(answer, queries, self._features),
             desired=desired_of(options),
@@ -99,8 +97,8 @@ class FunctionSource:
     ) -> AnswerRequest:
         """Read a call of the explainer without calling it.
 
-        ``total_CFs`` says how many answers are asked for, as DiCE has it; one without it. Other
-        arguments that name neither an outcome nor a constraint are for the explainer alone.
+        ``total_CFs`` is the number of answers, as in DiCE; by default 1. Arguments that are not
+        outcomes or constraints have no effect on a catalogue.
         """
         return AnswerRequest(
             queries=args[0],
@@ -112,63 +110,67 @@ class FunctionSource:
 
     def build(
         self,
-        method: str,  # noqa: ARG002 - there is none
-        request: AnswerRequest,  # noqa: ARG002 - nothing of it is in the result
+        method: str,  # noqa: ARG002 - there are no methods
+        request: AnswerRequest,  # noqa: ARG002 - the result needs only the explanations
         explanations: Explanations,
     ) -> Explanations:
-        """Return the explanations: a function has no result type."""
+        """Return the explanations, because a function has no result type."""
         return explanations
 
-    def restore(self, native: Any, explanations: Explanations) -> Explanations:  # noqa: ARG002 - rows
-        """Return the explanations: a function has no result type."""
+    def restore(self, native: Any, explanations: Explanations) -> Explanations:  # noqa: ARG002 - may contain rows
+        """Return the explanations, because a function has no result type."""
         return explanations
 
 
-def _known_to(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments, without constraints if the function has no arguments for them."""
+def _accepted(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, without constraints that are not arguments of the function."""
     if not constraints_of(options):
         return dict(options)
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return without_constraints(options)
-    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    kinds = [parameter.kind for parameter in parameters.values()]
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return dict(options)
     return {
-        n: value
-        for n, value in options.items()
-        if takes_any or n in parameters or n not in CONSTRAINTS
+        name: value
+        for name, value in options.items()
+        if name in parameters or name not in CONSTRAINTS
     }
 
 
 def read(answer: Any, queries: pd.DataFrame, features: list[str]) -> CounterfactualBatch:
-    """Read an explainer's answer to a table of queries.
+    """Return the batch for an explainer's answer to a table of queries.
 
     Raises
     ------
     AdapterError
-        If a feature is missing, or it is not clear which query a row answers.
+        If a feature is missing, or the query of a row is unknown.
     """
-    count = len(queries)
+    n_queries = len(queries)
     if answer is None or (hasattr(answer, "__len__") and not len(answer)):
         return CounterfactualBatch.one_each(
-            queries[:0].reindex(columns=features), np.zeros(count, dtype=bool)
+            queries[:0].reindex(columns=features), np.zeros(n_queries, dtype=bool)
         )
     frame = _frame(answer, features)
-    position = _positions(frame, queries, features)
+    query = _positions(frame, queries, features)
     frame = _features_of(frame, features)
-    found = _with_a_value(frame)
-    if not found.all():
-        position, frame = position[found], frame[found]
-    asked = np.maximum(np.bincount(position, minlength=count), 1)
-    order = np.argsort(position, kind="stable")
-    before = np.cumsum(asked) - asked  # first slot of each query
-    earlier = np.arange(len(order)) - np.searchsorted(position[order], position[order])
+    has_value = _has_value(frame)
+    if not has_value.all():
+        query = query[has_value]
+        frame = frame[has_value]
+    n_slots = np.maximum(np.bincount(query, minlength=n_queries), 1)
+    first_slot = np.cumsum(n_slots) - n_slots
+    order = np.argsort(query, kind="stable")
+    n_earlier = np.arange(len(order)) - np.searchsorted(query[order], query[order])
     slot = np.empty(len(order), dtype=np.int64)
-    slot[order] = before[position[order]] + earlier
-    return CounterfactualBatch(frame, slot, np.repeat(np.arange(count), asked))
+    slot[order] = first_slot[query[order]] + n_earlier
+    return CounterfactualBatch(frame, slot, np.repeat(np.arange(n_queries), n_slots))
 
 
 def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
+    """Return an explainer's answer as a table, which may have other columns too."""
     if isinstance(answer, pd.DataFrame):
         return answer.copy(deep=True)
     if (table := as_pandas(answer)) is not answer:
@@ -179,69 +181,66 @@ def _frame(answer: Any, features: list[str]) -> pd.DataFrame:
         table = np.atleast_2d(answer)
         if table.ndim != 2 or table.shape[1] != len(features):
             raise AdapterError(
-                f"the explainer returned an array of shape {answer.shape}, not one column per"
-                " feature"
+                f"the explainer returned an array of shape {answer.shape}; return"
+                f" {len(features)} columns, one for each feature"
             )
         return pd.DataFrame(table, columns=features).infer_objects()
     if isinstance(answer, (list, tuple)) and all(
         item is None or isinstance(item, dict) for item in answer
     ):
-        known = [item for item in answer if item]
-        columns = list(known[0]) if known else features
-        if any(set(item) != set(columns) for item in known):
-            raise AdapterError("the explainer returned dicts with different keys")
+        dicts = [item for item in answer if item]
+        columns = list(dicts[0]) if dicts else features
+        if any(set(item) != set(columns) for item in dicts):
+            raise AdapterError("the explainer returned dicts with different keys; use one set")
         return pd.DataFrame([item or {} for item in answer], columns=columns)
     raise AdapterError(
-        f"the explainer returned {type(answer).__name__}; an adapter reads DataFrame, Series,"
-        " array, list of dicts"
+        f"the explainer returned {type(answer).__name__}; return a DataFrame, a Series, an array"
+        " or a list of dicts"
     )
 
 
-def _with_a_value(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Say for each row whether any feature has a value; usually the first one does."""
-    found = (
-        frame.iloc[:, 0].notna().to_numpy(copy=True)
-        if frame.shape[1]
-        else np.zeros(len(frame), dtype=bool)
-    )
-    if not found.all():
-        found[~found] = frame.loc[~found].notna().to_numpy().any(axis=1)
-    return found
+def _has_value(frame: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return whether each row has a value of any feature, shape (n_rows,)."""
+    if not frame.shape[1]:
+        return np.zeros(len(frame), dtype=bool)
+    has_value = frame.iloc[:, 0].notna().to_numpy(copy=True)
+    # usually the first feature has a value, and the others need not be read
+    if not has_value.all():
+        has_value[~has_value] = frame.loc[~has_value].notna().to_numpy().any(axis=1)
+    return has_value
 
 
 def _features_of(frame: pd.DataFrame, features: list[str]) -> pd.DataFrame:
-    """Return the features in order, once each; the table itself if it is like that already."""
-    return frame if frame.columns.tolist() == features else frame[_present(frame, features)]
-
-
-def _present(frame: pd.DataFrame, features: list[str]) -> list[str]:
-    known = set(frame.columns)
-    if missing := [name for name in features if name not in known]:
+    """Return the features of an answer, in order."""
+    if frame.columns.tolist() == features:
+        return frame  # without a copy
+    columns = set(frame.columns)
+    if missing := [name for name in features if name not in columns]:
         raise AdapterError(f"the explainer's answer has no column {', '.join(missing)}")
     if not frame.columns.is_unique:
-        raise AdapterError("the explainer's answer has two columns of the same name")
-    return features
+        raise AdapterError("the explainer's answer has two columns of the same name; drop one")
+    return frame[features]
 
 
 def _positions(
     frame: pd.DataFrame, queries: pd.DataFrame, features: list[str]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the position of the query of each row of an answer, shape (n_rows,)."""
     if QUERY not in features and (QUERY in frame.columns or QUERY in frame.index.names):
-        named = frame[QUERY] if QUERY in frame.columns else frame.index.get_level_values(QUERY)
-        values = pd.to_numeric(pd.Series(np.asarray(named)), errors="coerce").to_numpy(dtype=float)
-        if not (
-            np.isfinite(values) & (values % 1 == 0) & (values >= 0) & (values < len(queries))
-        ).all():
+        cells = frame[QUERY] if QUERY in frame.columns else frame.index.get_level_values(QUERY)
+        values = pd.to_numeric(pd.Series(np.asarray(cells)), errors="coerce").to_numpy(dtype=float)
+        is_whole = np.isfinite(values) & (values % 1 == 0)
+        if not (is_whole & (values >= 0) & (values < len(queries))).all():
             raise AdapterError(
-                f"column {QUERY!r} of the explainer's answer must hold positions of queries"
+                f"column {QUERY!r} of the explainer's answer must contain positions of queries"
             )
         return values.astype(np.int64)
     if len(frame) == len(queries):
         return np.arange(len(queries))
-    unique = frame.index.is_unique and queries.index.is_unique
-    if len(frame) < len(queries) and unique and frame.index.isin(queries.index).all():
+    is_unique = frame.index.is_unique and queries.index.is_unique
+    if len(frame) < len(queries) and is_unique and frame.index.isin(queries.index).all():
         return np.asarray(queries.index.get_indexer(frame.index), dtype=np.int64)
     raise AdapterError(
         f"the explainer returned {len(frame)} rows for {len(queries)} queries; return one row per"
-        f" query, keep the queries' index, or add a column {QUERY!r} with the query's position"
+        f" query, use the queries' index, or add a column {QUERY!r} with the query's position"
     )

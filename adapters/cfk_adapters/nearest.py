@@ -1,8 +1,6 @@
-"""Nearest unlike neighbour: the closest training row with the desired prediction, and the adapter
-for it.
+"""The nearest unlike neighbour, an explainer that returns training rows, and its adapter.
 
-It returns other people's rows unchanged: the reference for what has to be protected, and a quick
-start without any other library.
+It is a reference for answers that need protection, and a quick start without another library.
 """
 
 from __future__ import annotations
@@ -36,27 +34,27 @@ if TYPE_CHECKING:
 
 
 class NearestUnlikeNeighbour(HostOnly):
-    """Explain a prediction by the nearest training row with the desired one, by HEOM distance.
+    """Explain a prediction by the nearest training row with the desired prediction.
 
-    It holds the training rows and returns them: it refuses to be pickled, its `repr` shows counts,
-    and what `explain` returns must be protected before anybody sees it. Of equally near rows the
-    first is taken.
+    The distance is HEOM; of equally near rows, the first is returned. **The answers are rows of
+    other people: protect them before anyone sees them.** The object contains the training rows:
+    it cannot be pickled, and its `repr` shows only counts.
 
     Parameters
     ----------
     train : DataFrame
         Training rows.
     model : object with ``predict``, or callable
-        From a DataFrame of the features to one label per row.
+        Takes a DataFrame of the features, and returns one label per row.
     desired : "opposite", label, set of labels, (low, high) or callable
-        The desired outcome, as for `protect`; "opposite" is any label but the query's own.
+        The desired outcome, as for `protect`; "opposite" is any label other than the query's.
     features : sequence of str, optional
-        Columns to use, without the label column. Default: all of `train`.
+        Columns to use, without the label column. By default all columns of `train`.
 
     Attributes
     ----------
     predicted : array
-        The model's label of every training row; asked once, at first use.
+        The model's label of every training row, computed at the first use.
 
     Examples
     --------
@@ -97,11 +95,12 @@ class NearestUnlikeNeighbour(HostOnly):
         return self._predicted
 
     def explain(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return one training row per query, in the queries' index; missing values if there is
-        none.
+        """Return one training row per query, with the queries' index.
+
+        If no training row has the desired prediction, the values are missing.
         """
         position = self.neighbours(X)
-        # -1 is in no index, so gives missing values
+        # -1 is not in the index, and gives missing values
         return self._train.reindex(position).set_axis(X.index, axis=0)
 
     def neighbours(self, X: pd.DataFrame) -> NDArray[np.int64]:
@@ -115,7 +114,7 @@ class NearestUnlikeNeighbour(HostOnly):
         Returns
         -------
         int64 array, shape (len(X),)
-            Positions among the training rows; -1 where no row has the desired prediction.
+            Positions among the training rows; -1 if no row has the desired prediction.
 
         Raises
         ------
@@ -127,28 +126,28 @@ class NearestUnlikeNeighbour(HostOnly):
         if self._codes is None:
             self._codes = self._heom.encode(self._train)
         queries = self._heom.encode(X)
-        own = self._predict(X[self.features])
+        labels = self._predict(X[self.features])
         position = np.full(len(X), -1, dtype=np.int64)
         is_opposite = isinstance(self.desired, str) and self.desired == "opposite"
-        for label in pd.unique(pd.Series(own)) if is_opposite else [None]:
-            unlike = np.flatnonzero(self.predicted != label if is_opposite else self._desired())
-            asked = np.flatnonzero(own == label) if is_opposite else np.arange(len(X))
-            if len(unlike):
-                nearest = self._heom.nearest(queries.take(asked), self._codes.take(unlike))[0]
-                position[asked] = unlike[nearest[:, 0]]
+        for label in pd.unique(pd.Series(labels)) if is_opposite else [None]:
+            rows = np.flatnonzero(self.predicted != label if is_opposite else self._is_desired())
+            some = np.flatnonzero(labels == label) if is_opposite else np.arange(len(X))
+            if len(rows):
+                nearest = self._heom.nearest(queries.take(some), self._codes.take(rows))[0]
+                position[some] = rows[nearest[:, 0]]
         return position
 
     def rows(self, positions: NDArray[np.int64]) -> pd.DataFrame:
         """Return a copy of training rows by position."""
         return self._train.take(positions).copy(deep=True)
 
-    def _desired(self) -> NDArray[np.bool_]:
-        met = (
-            self.desired(self.predicted)
-            if callable(self.desired)
-            else self.predicted == self.desired
-        )
-        return np.broadcast_to(np.asarray(met, dtype=bool), self.predicted.shape)
+    def _is_desired(self) -> NDArray[np.bool_]:
+        """Return whether each training row has the desired prediction."""
+        if callable(self.desired):
+            is_desired = self.desired(self.predicted)
+        else:
+            is_desired = self.predicted == self.desired
+        return np.broadcast_to(np.asarray(is_desired, dtype=bool), self.predicted.shape)
 
     def _predict(self, frame: pd.DataFrame) -> NDArray[Any]:
         predict = predict_of(self._model)
@@ -164,12 +163,12 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> NearestSource | None:
     if not isinstance(explainer, NearestUnlikeNeighbour):
         return None
     if missing := [name for name in context.features if name not in explainer.features]:
-        raise AdapterError(f"the explainer does not know the feature {', '.join(missing)}")
+        raise AdapterError(f"the explainer lacks the feature {', '.join(missing)}")
     return NearestSource(explainer, context)
 
 
 class NearestSource:
-    """A `NearestUnlikeNeighbour` as a source of counterfactuals: its answers are training rows."""
+    """A `NearestUnlikeNeighbour` as a source of counterfactuals."""
 
     name = "nearest"
     instance_based = True
@@ -181,34 +180,28 @@ class NearestSource:
         self._features = list(context.features)
 
     def __repr__(self) -> str:
-        """Name the generator."""
+        """Return the name of the class, without rows."""
         return "NearestSource()"
 
     def generate(self, queries: pd.DataFrame, **constraints: Any) -> CounterfactualBatch:
-        """Ask for the nearest unlike neighbour of each query; constraints do not change the
-        search.
-        """
+        """Find the nearest unlike neighbour of each query; the search ignores constraints."""
         if unknown := without_constraints(constraints):
             raise AdapterError(
                 f"a nearest unlike neighbour has no option {', '.join(unknown)}; leave it out"
             )
         explainer = self._explainer
         position = ask(lambda: explainer.neighbours(queries))
-        found = np.flatnonzero(position >= 0)
-        rows = explainer.rows(position[found])
-        return CounterfactualBatch(
-            rows[self._features],
-            found,
-            np.arange(len(queries)),
-            None,
-            constraints_of(constraints),
+        is_found = position >= 0
+        rows = explainer.rows(position[is_found])
+        return CounterfactualBatch.one_each(
+            rows[self._features], is_found, constraints=constraints_of(constraints)
         )
 
     @property
     def methods(
         self,
     ) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:
-        """The explainer's own `explain`."""
+        """The explainer's `explain`."""
 
         def explain(
             X: pd.DataFrame, **constraints: Any
@@ -223,7 +216,7 @@ class NearestSource:
         args: tuple[Any, ...],
         named: Mapping[str, Any],
     ) -> AnswerRequest:
-        """Read a call of `explain` without looking for neighbours."""
+        """Read a call of `explain` without searching for neighbours."""
         options = dict(named)
         queries = args[0] if args else options.pop("X")
         if unknown := without_constraints(options):
@@ -237,16 +230,14 @@ class NearestSource:
     def build(
         self,
         method: str,  # noqa: ARG002 - there is one
-        request: AnswerRequest,  # noqa: ARG002 - nothing of it is in the result
+        request: AnswerRequest,  # noqa: ARG002 - the result needs only the explanations
         explanations: Explanations,
     ) -> pd.DataFrame:
         """Build the table that `explain` returns; see `restore`."""
         return self.restore(None, explanations)
 
-    def restore(self, native: None, explanations: Explanations) -> pd.DataFrame:  # noqa: ARG002 - holds nothing
-        """Return a table of released cells, one row per query; None where the answer is
-        withheld.
-        """
+    def restore(self, native: None, explanations: Explanations) -> pd.DataFrame:  # noqa: ARG002 - always None
+        """Return a table of cells, one row per query; a withheld row contains None."""
         rows = [cells or {} for cells in released_cells(explanations)]
         frame = pd.DataFrame(rows, columns=self._features, dtype=object)
         return frame.where(frame.notna(), None)

@@ -1,4 +1,4 @@
-"""Adapter for NICE (``NICEx``), recognised by its shape: the library is never imported here."""
+"""The adapter for NICE (``NICEx``). It recognises the explainer without importing the library."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 @hookimpl
 def cfk_adapt(explainer: Any, context: AdaptContext) -> NiceSource | None:
-    """Adapt a ``nice.NICE``: it has `explain` and keeps its training rows in ``data.X_train``."""
+    """Adapt a ``nice.NICE``: it has `explain`, and its training rows are in ``data.X_train``."""
     data: Any = getattr(explainer, "data", None)
     is_nice = type(explainer).__module__.split(".")[0] == "nice" and hasattr(data, "X_train")
     if not is_nice or not callable(getattr(explainer, "explain", None)):
         return None
     if data.X_train.shape[1] != len(context.features):
         raise AdapterError(
-            f"NICE was given {data.X_train.shape[1]} columns and the schema has"
-            f" {len(context.features)} features; they must be the same, in the same order"
+            f"NICE has {data.X_train.shape[1]} columns and the schema has {len(context.features)}"
+            " features; they must be the same, in the same order"
         )
     if not np.any(getattr(data, "candidates_mask", True)):
         raise AdapterError(
@@ -54,18 +54,19 @@ def cfk_adapt(explainer: Any, context: AdaptContext) -> NiceSource | None:
 
 
 class NiceSource:
-    """A NICE explainer as a source of counterfactuals, asked for one query at a time.
+    """A NICE explainer as a source of counterfactuals.
 
-    Each call works on a copy of the explainer that shares training rows and model: NICE keeps the
-    last query on itself, changes the array it is given, and answers only the first of several rows.
-    All its settings start from a training row, so all count as instance-based. It knows no
-    constraints: they are enforced on what is released.
+    It is called for one query at a time, because NICE answers only the first of several rows. Each
+    call uses a copy of the explainer that shares training rows and model, because NICE stores the
+    last query on itself and changes its input. All settings of NICE start at a training row, so
+    `instance_based` is True. NICE has no constraints; they are enforced on the released
+    explanations.
 
     Parameters
     ----------
     explainer : nice.NICE
     context : AdaptContext
-        Its features name the columns of ``X_train``, in order.
+        Its features are the names of the columns of ``X_train``, in order.
     """
 
     instance_based = True
@@ -78,12 +79,13 @@ class NiceSource:
         self.name = f"nice:{getattr(explainer, 'optimization', 'unknown')}"
 
     def __repr__(self) -> str:
-        """Name the generator."""
+        """Return the name of the explainer, without its rows."""
         return f"NiceSource({self.name})"
 
     def generate(self, queries: pd.DataFrame, **options: Any) -> CounterfactualBatch:
-        """Ask for one counterfactual of each query; options are those of NICE's own `explain`, and
-        constraints.
+        """Call NICE for one counterfactual of each query.
+
+        The options are those of NICE's `explain`, and constraints.
         """
         if missing := [name for name in self._features if name not in queries.columns]:
             raise AdapterError(f"the queries have no column {', '.join(missing)}")
@@ -94,7 +96,7 @@ class NiceSource:
     def methods(
         self,
     ) -> Mapping[str, Callable[..., tuple[CounterfactualBatch, None, pd.DataFrame]]]:
-        """NICE's own `explain`, for an array of one or several rows."""
+        """NICE's `explain`, which takes an array of one or several rows here."""
 
         def explain(
             X: Any, *args: Any, **kwargs: Any
@@ -127,14 +129,14 @@ class NiceSource:
     def build(
         self,
         method: str,  # noqa: ARG002 - NICE has one
-        request: AnswerRequest,  # noqa: ARG002 - nothing of it is in the result
+        request: AnswerRequest,  # noqa: ARG002 - the result needs only the explanations
         explanations: Explanations,
     ) -> NDArray[np.object_]:
         """Build the array that NICE's `explain` returns; see `restore`."""
         return self.restore(None, explanations)
 
     def _rows(self, X: Any) -> NDArray[np.object_]:
-        """Return queries as an array of shape (n, n_features)."""
+        """Return queries as an array of shape (n_queries, n_features)."""
         rows = np.atleast_2d(np.array(X, dtype=object))
         if rows.ndim != 2 or rows.shape[1] != len(self._features):
             raise AdapterError(
@@ -142,23 +144,25 @@ class NiceSource:
             )
         return rows
 
-    def restore(self, native: None, explanations: Explanations) -> NDArray[np.object_]:  # noqa: ARG002 - holds nothing
-        """Return an array of released cells, one row per query; None in a row that is withheld."""
-        out = np.full((len(explanations), len(self._features)), None, dtype=object)
+    def restore(self, native: None, explanations: Explanations) -> NDArray[np.object_]:  # noqa: ARG002 - always None
+        """Return an array of table cells, one row per query; a withheld row contains None."""
+        table = np.full((len(explanations), len(self._features)), None, dtype=object)
         for i, cells in enumerate(released_cells(explanations)):
             if cells is not None:
-                out[i] = [cells[name] for name in self._features]
-        return out
+                table[i] = [cells[name] for name in self._features]
+        return table
 
     def _explain(
         self, rows: NDArray[np.object_], options: Mapping[str, Any]
     ) -> CounterfactualBatch:
-        constraints, options = constraints_of(options), without_constraints(options)
+        """Call NICE for each row, and return its answers; see `generate`."""
+        constraints = constraints_of(options)
+        options = without_constraints(options)
         desired = desired_of(options, self._classes)
         options = {name: value for name, value in options.items() if name not in DESIRED}
         if desired is None:
             places = self._places
-        elif self._classes is None:  # without classes, these are positions already
+        elif self._classes is None:  # without classes, the outcome is a position already
             places = [*desired.labels] if isinstance(desired, DesiredSet) else [desired]
         else:
             places = places_in_call(desired, self._classes)
@@ -168,16 +172,17 @@ class NiceSource:
 
         explainer = ask(lambda: _working_copy(self._explainer))
 
-        def one(row: NDArray[np.object_]) -> Any:
-            return ask(lambda: explainer.explain(np.array([row], dtype=kind), **options), _nothing)
+        def explain(row: NDArray[np.object_]) -> Any:
+            query = np.array([row], dtype=kind)
+            return ask(lambda: explainer.explain(query, **options), _is_none_found)
 
-        answers = [one(row) for row in rows]
-        found = [
+        answers = [explain(row) for row in rows]
+        values = [
             np.array(answer, dtype=object).reshape(-1) for answer in answers if answer is not None
         ]
-        if any(len(answer) != len(self._features) for answer in found):
+        if any(len(row) != len(self._features) for row in values):
             raise AdapterError("NICE's answer does not have one value per feature")
-        table = np.array(found, dtype=object).reshape(len(found), len(self._features))
+        table = np.array(values, dtype=object).reshape(len(values), len(self._features))
         is_found = np.array([answer is not None for answer in answers], dtype=bool)
         return CounterfactualBatch.one_each(
             _frame(table, self._features), is_found, desired, constraints
@@ -188,15 +193,13 @@ def _frame(rows: NDArray[np.object_], features: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=features, dtype=object).infer_objects()
 
 
-def _nothing(error: Exception) -> bool:
-    """Say whether NICE has no candidate: it then takes the minimum of an empty sequence."""
+def _is_none_found(error: Exception) -> bool:
+    """Return whether NICE has no candidate: it then takes the minimum of an empty sequence."""
     return isinstance(error, ValueError) and "empty sequence" in str(error)
 
 
 def _working_copy(explainer: Any) -> Any:
-    """Copy the explainer and its parts, but share arrays, model and auto-encoder with the
-    original.
-    """
+    """Return a deep copy of the explainer that shares its arrays, model and auto-encoder."""
     shared = [*vars(explainer.data).values()]
     shared += [getattr(getattr(explainer, "reward_function", None), "auto_encoder", None)]
     return copy.deepcopy(explainer, {id(value): value for value in shared if value is not None})

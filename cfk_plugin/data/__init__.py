@@ -1,1 +1,1 @@
-"""The table as declared and the model as asked; nothing here decides anything."""
+"""The declared table and the model: schema, codes, population, desired outcome and policy."""

@@ -1,4 +1,4 @@
-"""What a call permits to change, read from the arguments of `explain`."""
+"""The changes that one call to `explain` permits, read from its arguments."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from cfk_plugin.errors import HostOnly, InputError, did_you_mean, quiet
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CallRules(HostOnly):
-    """What one call permits, in addition to the schema.
+    """The changes that one call permits, in addition to the rules of the schema.
 
     Attributes
     ----------
     fixed : frozenset of str
-        Features that must stay as they are.
-    permitted : mapping of feature to pair of codes, or to mask of its values
+        Features that must not change.
+    permitted : mapping of feature to Permitted
     max_changes : int, optional
-        Most features that may change.
+        The largest number of features that may change; None for any number.
     is_listed : bool
         Whether the call lists the features that may change.
     """
@@ -49,7 +49,7 @@ class CallRules(HostOnly):
         Raises
         ------
         InputError
-            If one does not name features, is empty, or contradicts the schema.
+            If an argument names something other than features, is empty, or contradicts the schema.
         """
         free = _features_to_vary(features_to_vary, codes.names)
         ranges = _mapping(permitted_range)
@@ -62,7 +62,10 @@ class CallRules(HostOnly):
         return cls(fixed, permitted, max_changes, is_listed)
 
     def decided(self, codes: Codes) -> frozenset[str]:
-        """Return the features for which the schema or the call says how they may change."""
+        """Return the features whose changes the schema or the call restricts.
+
+        If the call lists the features that may change, it has decided about all of them.
+        """
         if self.is_listed:
             return frozenset(codes.names)
         restricted = [column.name for column in codes.columns if column.attribute.change != "any"]
@@ -75,20 +78,29 @@ class CallRules(HostOnly):
         return bool(self.decided(codes) or self.fixed or is_restricted)
 
     def limits(self, codes: Codes, queries: Floats) -> Limits:
-        """Return the values that answers to some queries, shape (n, n_features), may have."""
+        """Return the permitted values of answers to queries, shape (n_queries, n_features)."""
         change: dict[str, Change] = dict.fromkeys(self.fixed, "never")
         return Limits.of(codes, queries, change, self.permitted, max_changes=self.max_changes)
 
 
 def most_changes(max_changes: Any) -> int | None:
-    """Return how many changes a call permits, None for any number; raise for anything else."""
+    """Return the largest number of changes that a call permits, or None for any number.
+
+    Raises
+    ------
+    InputError
+        If it is neither None nor a whole number of at least 1.
+    """
     if max_changes is None:
         return None
     return whole_number("max_changes", max_changes)
 
 
 def _features_to_vary(setting: Any, features: Sequence[str]) -> Sequence[str]:
-    """Return the features that a call lists, which may be unknown; all if it does not list any."""
+    """Return the features that a call lists, or all features if it lists none.
+
+    The names are not compared with the schema.
+    """
     if setting is None:
         return features
     if isinstance(setting, str):
@@ -98,12 +110,14 @@ def _features_to_vary(setting: Any, features: Sequence[str]) -> Sequence[str]:
     names = list(setting) if isinstance(setting, Iterable) else []
     if not names:
         raise InputError(
-            'features_to_vary must be "all" or a list of at least one feature: nothing could change'
+            'features_to_vary must be "all" or a list of at least one feature: without one, nothing'
+            " can change"
         )
     return names
 
 
 def _mapping(permitted_range: Any) -> dict[Any, Any]:
+    """Return `permitted_range` as a dict; raise an InputError if it is not a mapping."""
     if permitted_range is None:
         return {}
     if not isinstance(permitted_range, Mapping):
@@ -115,16 +129,17 @@ def _mapping(permitted_range: Any) -> dict[Any, Any]:
 
 
 def _check_are_features(parameter: str, names: Iterable[str], features: Sequence[str]) -> None:
+    """Raise an InputError if one of the names is not a feature."""
     unknown = [str(name) for name in names if name not in features]
     if unknown:
         raise InputError(
-            f"{parameter}: {', '.join(unknown)} is no feature; features are {', '.join(features)}"
-            f"{did_you_mean(unknown, features)}"
+            f"{parameter}: not features of the schema: {', '.join(unknown)}; features are"
+            f" {', '.join(features)}{did_you_mean(unknown, features)}"
         )
 
 
 def _permitted(column: Column, setting: Any) -> Permitted:
-    """Return what a call permits for one column."""
+    """Return the range or the values that a call permits for one column."""
     parameter = f"permitted_range of {column.name!r}"
     if isinstance(setting, (str, Mapping)) or not isinstance(setting, Iterable):
         form = "[low, high]" if column.is_numeric else "a list of values"
@@ -139,12 +154,13 @@ def _permitted_values(column: Column, values: list[Any], parameter: str) -> Perm
     """Return a mask of a column's values, shape (n_values,)."""
     with quiet(f"{parameter} cannot be read", InputError):
         codes = column.encode(pd.Series(values, dtype=object))
+    if not len(codes):
+        raise InputError(f"{parameter} is empty; list at least one value")
     n_unknown = int(np.isnan(codes).sum())
-    if not len(codes) or n_unknown:
-        problem = "no value"
-        if len(codes):
-            problem = f"{n_unknown} values that the population does not have"
-        raise InputError(f"{parameter} has {problem}; name at least one, and only known ones")
+    if n_unknown:
+        raise InputError(
+            f"{parameter} has {n_unknown} values that the population does not have; remove them"
+        )
     return np.isin(np.arange(len(column.values)), codes)
 
 
@@ -161,7 +177,9 @@ def _permitted_range(column: Column, values: list[Any], parameter: str) -> tuple
         )
     least, most = column.attribute.bounds or (-inf, inf)
     if low > high:
-        raise InputError(f"{parameter} is empty: no value lies in it")
+        raise InputError(f"{parameter} contains no value of the column; write the lower end first")
     if low > most or high < least:
-        raise InputError(f"{parameter} is outside of its declared bounds")
+        raise InputError(
+            f"{parameter} is outside of the bounds that the schema declares; choose a range inside"
+        )
     return low, high

@@ -4,8 +4,8 @@ A table becomes one matrix of floats, of shape (n_rows, n_features), with the fe
 order of the schema. A number stands for itself and a date for its seconds since 1970. A level of an
 ordinal column, a category, and a leaf of a hierarchy stand for their position among the values of
 their column. A missing number or level is `MISSING`; a missing category is one more category, after
-all others. NaN means that a value has no code, because it cannot be read or because neither the
-training table nor the schema has this category. Such a row is neither searched for nor released.
+all others. NaN means that a value has no code: either it cannot be read, or neither the
+training table nor the schema has this category. A query with NaN is not answered.
 
 Quasi-identifiers and private columns are taken in alphabetical order, so that groups and answers do
 not depend on the order of the table's columns.
@@ -59,11 +59,11 @@ Mask = NDArray[np.bool_]
 Kind = Literal["number", "date", "ordinal", "nominal", "hierarchy"]
 
 FaultReason = Literal["invalid_value", "missing_value", "unknown_category", "outside_domain"]
-"""Why a row cannot be answered; an earlier reason is stated rather than a later one."""
+"""Why a query cannot be answered. If several reasons apply, the first one of this list is given."""
 
 
 class Fault(NamedTuple):
-    """Why a row cannot be answered, and the columns at fault."""
+    """Why a query cannot be answered, and the columns at fault."""
 
     reason: FaultReason
     columns: tuple[str, ...]
@@ -88,8 +88,8 @@ class Column(HostOnly):
     kind : {"number", "date", "ordinal", "nominal", "hierarchy"}
     values : array, shape (n_values,)
         The distinct values: numbers, or seconds of dates, in order; levels in order; categories in
-        the order of their text; leaves depth-first. Of categories and leaves, the last one is None
-        if the training table has missing values.
+        the order of their text; leaves depth-first. If the training table has missing values, the
+        last category or leaf is None.
     has_missing : bool
         Whether the training table has missing values.
     dtype : dtype of the training column
@@ -171,16 +171,14 @@ class Column(HostOnly):
 
     @cached_property
     def span(self) -> float:
-        """The difference between the highest and lowest code of a line; 1 without two values, and
-        for categories.
-        """
+        """The highest code minus the lowest; 1 for categories and for fewer than two values."""
         if not self.is_line or len(self.values) < 2:
             return 1.0
         return float(self.places[-1] - self.places[0])
 
     @cached_property
     def decimals(self) -> int:
-        """How many decimals the numbers of the training table have, at most 6."""
+        """The number of decimals that the numbers of the training table need, at most 6."""
         if types.is_integer_dtype(self.dtype):
             return 0
         for decimals in range(_MOST_DECIMALS):
@@ -190,34 +188,38 @@ class Column(HostOnly):
 
     @cached_property
     def resolution(self) -> float:
-        """How fine the dates of the training table are, see `resolution_of_dates`; 0 of others."""
+        """The resolution of dates in seconds, see `resolution_of_dates`; 0 for other columns."""
         if self.kind != "date":
             return 0.0
         return resolution_of_dates(self.on_the_clock(self.values))
 
     def on_the_clock(self, seconds: Floats) -> Floats:
-        """Return dates as the clocks of the column's time zone show them, of any shape."""
+        """Convert seconds in UTC to local time in the column's time zone; any shape."""
         zone = zone_of(self.dtype)
         if zone is None:
             return seconds
 
-        def shown(moments: pd.DatetimeIndex) -> pd.DatetimeIndex:
+        def local_time(moments: pd.DatetimeIndex) -> pd.DatetimeIndex:
             return moments.tz_localize("UTC").tz_convert(zone).tz_localize(None)
 
-        return _with_dates(seconds, shown)
+        return _with_dates(seconds, local_time)
 
     def from_the_clock(self, seconds: Floats) -> Floats:
-        """Return the dates for what `on_the_clock` returns; an hour that is skipped is the next."""
+        """Convert local time in the column's time zone back to seconds in UTC; any shape.
+
+        A time in an hour that the clocks skip moves to the next hour. If the clocks show an hour
+        twice, the first one is meant.
+        """
         zone = zone_of(self.dtype)
         if zone is None:
             return seconds
 
-        def moments_of(shown: pd.DatetimeIndex) -> pd.DatetimeIndex:
-            is_first = np.ones(len(shown), dtype=bool)  # of two hours that clocks show alike
-            local = shown.tz_localize(zone, ambiguous=is_first, nonexistent="shift_forward")
-            return local.tz_convert("UTC").tz_localize(None)
+        def utc(local_time: pd.DatetimeIndex) -> pd.DatetimeIndex:
+            is_first = np.ones(len(local_time), dtype=bool)
+            moments = local_time.tz_localize(zone, ambiguous=is_first, nonexistent="shift_forward")
+            return moments.tz_convert("UTC").tz_localize(None)
 
-        return _with_dates(seconds, moments_of)
+        return _with_dates(seconds, utc)
 
     def encode(self, series: pd.Series) -> Floats:
         """Return the code of each value, shape (n_rows,); NaN if a value has none."""
@@ -233,9 +235,10 @@ class Column(HostOnly):
         return self._code_of_text[texts[0]] if texts else np.nan
 
     def _encode_numbers(self, series: pd.Series) -> Floats:
+        """Return the codes of numbers or dates, shape (n_rows,); see `encode`."""
         numbers, is_invalid = read_numbers(series, are_dates=self.kind == "date")
         precision = precision_of(self.dtype)
-        if precision is not None:  # the model gets this precision
+        if precision is not None:  # the model gets numbers of this precision
             numbers = shortest(numbers, precision)
         is_missing = np.isnan(numbers) & ~is_invalid
         is_invalid |= np.abs(numbers) > LARGEST
@@ -244,7 +247,7 @@ class Column(HostOnly):
         return self._snapped(codes)
 
     def _snapped(self, codes: Floats) -> Floats:
-        """Return the training value instead of each number that differs from it only by noise."""
+        """Replace each number that equals a training value except for rounding with that value."""
         if not len(self.values):
             return codes
         right = np.searchsorted(self.values, codes).clip(max=len(self.values) - 1)
@@ -254,9 +257,9 @@ class Column(HostOnly):
         return codes
 
     def _nearest_if_same(self, codes: Floats, right: Ints) -> Floats:
-        """Return the nearest training value to each code, or the code if that differs too much.
+        """Return the training value nearest to each code, or the code if they differ too much.
 
-        `right` has the positions of the first training values that are not below the codes.
+        `right` contains the position of the first training value that is not below each code.
         """
         left = (right - 1).clip(min=0)
         is_left_nearer = np.abs(self.values[left] - codes) < np.abs(self.values[right] - codes)
@@ -285,6 +288,7 @@ class Column(HostOnly):
         return np.append(inside, self.code_of_missing) if has_missing else inside
 
     def _numbers_inside(self, part: Part) -> Floats:
+        """Return the numbers inside a part of a numeric column; see `values_inside`."""
         if not isinstance(part, Interval):
             return self.places[:0]
         # without numbers inside, both ends are NaN
@@ -293,7 +297,7 @@ class Column(HostOnly):
         return np.append(inside, MISSING) if part.missing and self.has_missing else inside
 
     def has_value(self, part: Part, code: float) -> bool:
-        """Return whether a value is inside a part; it may be a number that no training row has."""
+        """Return whether a value is inside a part, even if it is a number of no training row."""
         if code in self.values_inside(part):
             return True
         if not self.is_numeric or not isinstance(part, Interval) or code == MISSING:
@@ -301,9 +305,9 @@ class Column(HostOnly):
         return to_number(part.low) <= code <= to_number(part.high)
 
     def faults(self, series: pd.Series, codes: Floats) -> dict[FaultReason, Mask]:
-        """Return which values cannot be answered, shape (n_rows,), by reason.
+        """Return, for each reason, which values prevent an answer; masks of shape (n_rows,).
 
-        `codes` are those of the values.
+        `codes`, shape (n_rows,), are the codes of the values.
         """
         is_missing = (codes == MISSING) & (not self.has_missing)
         if self.is_numeric:
@@ -332,7 +336,7 @@ class Column(HostOnly):
 
     @cached_property
     def _code_of_text(self) -> dict[str, float]:
-        """The code of each category by its text, and by other ways to spell it."""
+        """The code of each category, by every text that stands for it; see `spellings`."""
         code_of_text: dict[str, float] = {}
         for code, value in enumerate(self.values.tolist()):
             if value is not None:
@@ -340,10 +344,10 @@ class Column(HostOnly):
         return code_of_text
 
     def decode(self, codes: Floats) -> pd.Series:
-        """Return values as the model takes them, shape (n_rows,).
+        """Return the values of codes as the model takes them, shape (n_rows,).
 
-        They have the dtype of the training column, unless it cannot hold them: whole numbers become
-        floats if one has decimals.
+        They have the dtype of the training column if it can represent them. Whole numbers become
+        floats if one of them has decimals.
         """
         is_plain = isinstance(self.dtype, np.dtype) and self.dtype.kind in "iuf"
         if self.kind == "number" and is_plain:
@@ -377,10 +381,11 @@ class Column(HostOnly):
 
     @cached_property
     def _pool_with_missing(self) -> pd.Series:
-        """The same, followed by a missing value."""
+        """The values of `_pool`, followed by a missing value."""
         return self._conformed([*self.values.tolist(), None])
 
     def _conformed(self, values: list[Any]) -> pd.Series:
+        """Return values, of which None is missing, in the form of the training column."""
         cells = [self.missing if value is None else self._cell(value) for value in values]
         return conform(pd.Series(cells, dtype=object), self.dtype)
 
@@ -397,19 +402,20 @@ class Column(HostOnly):
         return float(value) if self.cell == "float" else value
 
     def _decode_plain_numbers(self, codes: Floats) -> Any:
+        """Return codes as numbers of a NumPy dtype, or as floats if that is not exact."""
         is_missing = codes == MISSING
         numbers = np.where(is_missing, np.nan, codes)
         if self.dtype.kind in "iu":
             limits = np.iinfo(self.dtype)
-            # the highest whole number of 64 bits is no float, and would be rounded up
+            # the highest whole number of 64 bits is not exact as a float: it would be rounded up
             is_inside = (numbers >= limits.min) & (numbers < limits.max + 1)
             is_possible = is_inside & (numbers % 1 == 0)
-            if not is_possible.all():  # neither if one is missing
+            if not is_possible.all():  # NaN, a missing number, is not possible
                 return numbers
         return numbers.astype(self.dtype)
 
     def value(self, code: float) -> Any:
-        """Return the value of one code as plain Python shows it; None if it is missing."""
+        """Return the value of one code as a plain Python value; None if it is missing."""
         if code == MISSING:
             return None
         if self.kind == "date":
@@ -421,19 +427,22 @@ class Column(HostOnly):
 
 
 def _with_dates(seconds: Floats, change: Callable[[pd.DatetimeIndex], pd.DatetimeIndex]) -> Floats:
-    """Return seconds after a change of the dates that they stand for; `MISSING` stays."""
+    """Apply a function of dates to seconds, and return seconds; `MISSING` stays."""
     is_present = seconds != MISSING
-    changed = seconds.copy()
+    new_seconds = seconds.copy()
     moments = change(pd.DatetimeIndex(dates_of(seconds[is_present])))
-    changed[is_present] = moments.to_numpy(dtype="M8[us]").astype(np.int64) / 1e6
-    return changed
+    new_seconds[is_present] = moments.to_numpy(dtype="M8[us]").astype(np.int64) / 1e6
+    return new_seconds
 
 
 def _numbers(series: pd.Series, name: str) -> Floats:
     """Return the distinct numbers of a column, or the seconds of its dates, in order."""
     numbers, is_invalid = read_numbers(series, are_dates=holds_dates(series))
     if is_invalid.any():
-        raise PopulationError(f"column {name!r} has infinite or non-numeric values")
+        raise PopulationError(
+            f"column {name!r} has infinite or non-numeric values; replace them, or list the column"
+            " in nominal"
+        )
     if reason := why_inexact(series):
         raise PopulationError(f"column {name!r} has {reason}")
     values = np.unique(numbers[~np.isnan(numbers)]) + 0.0  # without a negative zero
@@ -453,30 +462,31 @@ def _cell_type(series: pd.Series) -> str:
 def _categories(series: pd.Series, attribute: SchemaAttribute) -> NDArray[Any]:
     """Return the distinct values of a column of categories or levels, in the schema's order.
 
-    A declared value that no row has is spelled as in the schema.
+    A declared value that is in no row has the spelling of the schema.
     """
     name = attribute.name
     if cell_type := unreadable(series):
         raise PopulationError(f"column {name!r} has cells of type {cell_type}; {ONE_VALUE}")
-    present = [natural(value) for value in pd.factorize(series)[1]]
-    possible = present
+    row_values = [natural(value) for value in pd.factorize(series)[1]]
+    categories = row_values
     if isinstance(series.dtype, pd.CategoricalDtype):
-        possible = [natural(value) for value in series.dtype.categories]
-    spelled = [(text, value) for value in possible for text in {*spellings(value)}]
-    value_of_text = dict(spelled)
-    if len(value_of_text) < len(spelled):
+        categories = [natural(value) for value in series.dtype.categories]
+    texts_and_values = [(text, value) for value in categories for text in {*spellings(value)}]
+    value_of_text = dict(texts_and_values)
+    if len(value_of_text) < len(texts_and_values):
         raise PopulationError(
-            f"column {name!r} spells one category in two ways, as 1 and 1.0 do; write it in one"
+            f"column {name!r} spells one category in two ways, such as 1 and 1.0; use one spelling"
         )
-    texts = attribute.declared_values or sorted(map(to_text, present))
+    texts = attribute.declared_values or sorted(map(to_text, row_values))
     values = np.empty(len(texts), dtype=object)
     for position, text in enumerate(texts):
         matches = [value_of_text[t] for t in spellings(text) if t in value_of_text]
         values[position] = matches[0] if matches else text
-    n_undeclared = len({*present} - {*values.tolist()})
+    n_undeclared = len({*row_values} - {*values.tolist()})
     if n_undeclared:
         raise PopulationError(
-            f"column {name!r} has {n_undeclared} values that its levels or hierarchy do not list"
+            f"column {name!r} has {n_undeclared} values that its levels or hierarchy do not list;"
+            " add them in the schema"
         )
     return values
 
@@ -536,12 +546,15 @@ class Codes(HostOnly):
         return _obey(self.relations, rows)
 
     def obey_private_rules(self, private: Floats) -> Mask:
-        """Return which private values, (n_rows, n_private), obey all rules about these; (n_rows,).
+        """Return which rows of private values obey the rules, shape (n_rows,).
 
-        Rules that also name a quasi-identifier are left out.
+        `private` has the shape (n_rows, n_private). Rules that name a quasi-identifier are not
+        checked.
         """
         positions = self.private.tolist()
-        relations = [some for some in self.relations if {*some.code_of_missing} <= {*positions}]
+        relations = [
+            relation for relation in self.relations if {*relation.code_of_missing} <= {*positions}
+        ]
         return _obey(relations, self.rows_of(np.zeros((len(private), len(self.quasi))), private))
 
     def encode(self, frame: pd.DataFrame) -> Floats:
@@ -552,7 +565,7 @@ class Codes(HostOnly):
         return rows
 
     def faults(self, frame: pd.DataFrame, rows: Floats) -> list[Fault | None]:
-        """Return why each row of a table cannot be answered; None if it can.
+        """Return why each query of a table cannot be answered; None if it can be.
 
         `rows`, shape (n_rows, n_features), is the encoded table.
         """
@@ -561,8 +574,8 @@ class Codes(HostOnly):
             column.faults(frame[column.name], rows[:, j]) for j, column in enumerate(self.columns)
         ]
         for reason in reversed(get_args(FaultReason)):
-            nobody = np.zeros(len(rows), dtype=bool)
-            flags = np.column_stack([masks.get(reason, nobody) for masks in by_column])
+            no_row = np.zeros(len(rows), dtype=bool)
+            flags = np.column_stack([masks.get(reason, no_row) for masks in by_column])
             for i in np.flatnonzero(flags.any(axis=1)).tolist():
                 names = tuple(self.names[j] for j in np.flatnonzero(flags[i]).tolist())
                 faults[i] = Fault(reason, names)
@@ -582,24 +595,27 @@ class Codes(HostOnly):
         return pd.DataFrame(columns, copy=False)
 
     def options(self, region: Region) -> list[Floats]:
-        """Return the training values inside a region, by quasi-identifier."""
+        """Return, for each quasi-identifier, the codes of the training values inside a region."""
         columns = [self.columns[j] for j in self.quasi.tolist()]
         return [column.values_inside(region[column.name]) for column in columns]
 
     def rows_inside(self, region: Region, rows: Floats) -> Ints:
-        """Return the positions of the training rows, (n_rows, n_features), inside a region."""
+        """Return the positions of the training rows inside a region.
+
+        `rows` are all training rows, shape (n_rows, n_features).
+        """
         is_inside = np.ones(len(rows), dtype=bool)
         for j, options in zip(self.quasi.tolist(), self.options(region), strict=True):
             is_inside &= np.isin(rows[:, j], options)
         return np.flatnonzero(is_inside)
 
     def has_row(self, region: Region, row: Floats) -> bool:
-        """Return whether any row, shape (n_features,), is inside a region."""
+        """Return whether a row, shape (n_features,), is inside a region; it may be of any table."""
         columns = [(self.columns[j], row[j]) for j in self.quasi.tolist()]
         return all(column.has_value(region[column.name], code) for column, code in columns)
 
     def rows_of(self, quasi: Floats, private: Floats) -> Floats:
-        """Return rows with some quasi-identifiers and private values, shape (n_rows, n_features).
+        """Join quasi-identifiers and private values to rows, shape (n_rows, n_features).
 
         `quasi` has the shape (n_rows, n_quasi), `private` (n_rows, n_private) or (n_private,).
         """
@@ -610,7 +626,7 @@ class Codes(HostOnly):
 
 
 def _obey(relations: Sequence[Relation], rows: Floats) -> Mask:
-    """Return which rows, shape (n_rows, n_features), obey some rules; shape (n_rows,)."""
+    """Return which rows, shape (n_rows, n_features), obey all `relations`; shape (n_rows,)."""
     are_obeyed = np.ones(len(rows), dtype=bool)
     for relation in relations:
         are_obeyed &= relation.is_obeyed(rows)
@@ -618,11 +634,11 @@ def _obey(relations: Sequence[Relation], rows: Floats) -> Mask:
 
 
 def gaps(a: Floats, b: Floats, spans: Floats, is_line: Mask) -> Floats:
-    """Return how far codes are apart, in shares of the columns' spans.
+    """Return the distance between codes, column by column, in shares of the columns' spans.
 
-    This is the distance HEOM, column by column, except that a number outside the training table may
-    be more than 1 away. Two categories, and a number and a missing one, are 1 apart. The last axis
-    of all arrays is that of the columns; the others are broadcast.
+    This is the distance HEOM, except that a number outside the training table may be more than 1
+    away. Two different categories have the distance 1, and so have a number and a missing number.
+    The last axis of all arrays is the axis of columns; the other axes are broadcast.
     """
     is_one_missing = (a == MISSING) != (b == MISSING)
     shares = np.where(is_one_missing, 1.0, np.abs(a - b) / spans)
@@ -630,7 +646,7 @@ def gaps(a: Floats, b: Floats, spans: Floats, is_line: Mask) -> Floats:
 
 
 def people_with(keys: Floats, person: Ints) -> tuple[Floats, Ints]:
-    """Return the distinct rows of some keys, and how many people have each.
+    """Return the distinct rows of a matrix, and the number of people with each.
 
     Parameters
     ----------
@@ -676,15 +692,16 @@ def distinct_rows(rows: Floats) -> tuple[Floats, Ints]:
 
 
 def one_row_each(person: Ints, rows: Ints) -> Ints:
-    """Return the first of each person's rows among some rows, in order."""
+    """Return the position of each person's first row among the positions `rows`, in order."""
     first = np.unique(person[rows], return_index=True)[1]
     return rows[np.sort(first)]
 
 
 def least_row_each(person: Ints, positions: Ints, rows: Floats) -> Ints:
-    """Return one of each person's rows among some rows: the least by its values, in order.
+    """Return the position of each person's least row among `positions`, in order.
 
-    It is the same for any order of the table. `rows` has the shape (n_rows, n_features).
+    The row is chosen by its values, so the order of the table makes no difference. `rows` has the
+    shape (n_rows, n_features).
     """
     by_values = positions[np.lexsort(rows[positions].T)]
     return np.sort(one_row_each(person, by_values))

@@ -1,4 +1,4 @@
-"""Constraints: what the people who ask can change, and to which values."""
+"""Constraints: the columns that an answer may change, and the values that it may give them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from cfk_plugin.errors import HostOnly
 Change = Literal["any", "increase", "decrease", "never"]
 
 Permitted = tuple[float, float] | Mask
-"""The lowest and the highest number, or a mask of the values of another column.
+"""The lowest and the highest number, or, for a column without numbers, a mask of its values.
 
-The mask of a column of levels may have one more place, for a missing one. Without it, none may
-become missing.
+The mask of a column of levels may have one more place, for a missing level. Without this place, no
+level may become missing.
 """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rule(HostOnly):
-    """What a column permits, whatever the query.
+    """The changes that one column permits, for all queries.
 
     Attributes
     ----------
     column : Column
     change : {"any", "increase", "decrease", "never"}
     within : Permitted, optional
+        The range or the values that the call permits.
     never_advised : shape (n_codes,)
-        Codes that are permitted only to a query that has them.
+        Codes that an answer may have only if its query has them.
     """
 
     column: Column
@@ -50,10 +51,10 @@ class Rule(HostOnly):
         return self.within is None
 
     def limits(self, factual: Floats) -> tuple[Floats, Floats]:
-        """Return the lowest and the highest number or level that each query may change to.
+        """Return the lowest and the highest number or level to which each query may change.
 
-        A missing number or level has no direction: it cannot increase or decrease. Then the lowest
-        is above the highest. `factual` and both results have the shape (n_queries,).
+        A missing number or level can neither increase nor decrease: the lowest is then above the
+        highest. `factual`, the values of the queries, and both results have the shape (n_queries,).
         """
         low = np.full(len(factual), -np.inf)
         high = np.full(len(factual), np.inf)
@@ -73,9 +74,9 @@ class Rule(HostOnly):
         return low, high
 
     def options(self, factual: Floats) -> Mask:
-        """Return which levels or categories each query may have, shape (n_queries, n_values).
+        """Return the levels or categories that each query may have, shape (n_queries, n_values).
 
-        `factual` has the shape (n_queries,).
+        `factual`, the values of the queries, has the shape (n_queries,).
         """
         places = np.arange(len(self.column.values))
         low, high = self.limits(factual)
@@ -90,29 +91,32 @@ class Rule(HostOnly):
 
 
 def _narrowed(low: Floats, high: Floats, ends: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Return the intersection of the ranges from `low` to `high` with one more range."""
     return np.maximum(low, ends[0]), np.minimum(high, ends[1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Limits(HostOnly):
-    """The values that answers to some queries may have.
+    """The values that the answers to each query may have.
 
-    A query's own value is always permitted. An immutable column keeps it, a monotone one keeps it
-    or moves in its direction, and one with a permitted range or mask moves into that. A value that
-    is never advised may only be kept. A missing value has no direction.
+    The query's own value is always permitted. An immutable column permits no other value, a
+    monotone column only values in its direction, and a column with a permitted range or mask only
+    values inside. A value that is never advised is permitted only if the query has it. A missing
+    value can neither increase nor decrease.
 
     Attributes
     ----------
     codes : Codes
     queries : shape (n_queries, n_features)
     rules : list of Rule, one for each column
-    low, high : shape (n_queries, n_features); of the numbers and levels that are permitted
-    options : dict of column to shape (n_queries, n_values)
-        Which levels and categories are permitted, of the columns that have no numbers.
+    low, high : shape (n_queries, n_features)
+        The lowest and the highest permitted number or level; not used for categories.
+    options : dict of position of column to mask of shape (n_queries, n_values)
+        The permitted levels and categories of each column without numbers.
     max_changes : int, optional
-        Most columns that may change.
+        The largest number of columns that may change.
     costs : shape (n_features,)
-        By which a change of each column is multiplied in distances.
+        Factors by which distances multiply a change of each column.
     """
 
     codes: Codes
@@ -134,19 +138,19 @@ class Limits(HostOnly):
         never_advised: Mapping[str, Collection[str | None]] | None = None,
         max_changes: int | None = None,
     ) -> Limits:
-        """Return what declarations mean for queries.
+        """Combine the rules of the schema and of the call into limits for queries.
 
         Parameters
         ----------
         codes : Codes
         queries : shape (n_queries, n_features)
         change : mapping of column to {"any", "increase", "decrease", "never"}, optional
-            Instead of what the schema declares for the column.
+            Replaces the change that the schema declares for the column.
         permitted : mapping of column to Permitted, optional
-            The range of a column of numbers or dates (seconds); a mask, shape (n_values,), of
-            another one. With a range, no number may become missing.
+            The range of a column of numbers or dates (seconds), or the mask, shape (n_values,), of
+            another column. With a range, no number may become missing.
         never_advised : mapping of column to values as text, None for missing, optional
-            In addition to what the schema declares for the column.
+            Values in addition to those of the schema.
         max_changes : int, optional
         """
         rules = []
@@ -175,7 +179,7 @@ class Limits(HostOnly):
         return len(self.queries)
 
     def take(self, queries: Ints) -> Limits:
-        """Return the limits of some queries."""
+        """Return the limits of the queries at these positions."""
         return Limits(
             self.codes,
             self.queries[queries],
@@ -188,14 +192,14 @@ class Limits(HostOnly):
         )
 
     def permits(self, rows: Floats, query: Ints) -> Mask:
-        """Return which rows have values that their query may have, and obey all rules; (n_rows,).
+        """Return which rows obey all rules and have only permitted values, shape (n_rows,).
 
-        How many values change is not judged; see `few_changes`.
+        The number of changes is not checked; see `few_changes`.
 
         Parameters
         ----------
         rows : shape (n_rows, n_features)
-        query : shape (n_rows,); the query of each row
+        query : shape (n_rows,); the position of each row's query
         """
         is_permitted = self.codes.obey_rules(rows)
         for j in range(len(self.rules)):
@@ -203,7 +207,10 @@ class Limits(HostOnly):
         return is_permitted
 
     def permits_values(self, values: Floats, j: int, query: Ints) -> Mask:
-        """Return which values of one column their query may have, shape (n_values,)."""
+        """Return which values of column `j` their query may have, shape (n_values,).
+
+        `query`, shape (n_values,), is the position of each value's query.
+        """
         factual = self.queries[query, j]
         rule = self.rules[j]
         is_missing = (values == MISSING) & rule.column.is_line
@@ -217,7 +224,7 @@ class Limits(HostOnly):
         return permitted
 
     def few_changes(self, rows: Floats, query: Ints) -> Mask:
-        """Return which rows change at most so many columns as is permitted, shape (n_rows,)."""
+        """Return which rows change at most `max_changes` columns, shape (n_rows,)."""
         if self.max_changes is None:
             return np.ones(len(rows), dtype=bool)
         n_changes = (rows != self.queries[query]).sum(axis=1)
@@ -225,29 +232,30 @@ class Limits(HostOnly):
         return few
 
     def nearest(self, values: Floats, j: int, query: Ints) -> Floats:
-        """Return values of one column, or permitted ones in their place, shape (n_values,).
+        """Replace each value of column `j` that its query does not permit, shape (n_values,).
 
-        A number becomes the nearest permitted one, a level or a category the query's own.
+        A number becomes the nearest permitted number. A level or a category becomes the query's
+        own value.
         """
         factual = self.queries[query, j]
-        moved = values
+        candidates = values
         if self.rules[j].column.is_numeric:
             low = self.low[query, j]
             high = self.high[query, j]
             is_number = (values != MISSING) & (low <= high)
-            moved = np.where(is_number, np.clip(values, low, np.maximum(low, high)), values)
-        return np.where(self.permits_values(moved, j, query), moved, factual)
+            candidates = np.where(is_number, np.clip(values, low, np.maximum(low, high)), values)
+        return np.where(self.permits_values(candidates, j, query), candidates, factual)
 
     def nearest_rows(self, rows: Floats, query: Ints) -> Floats:
-        """Return rows with permitted values; see `nearest`. Shape (n_rows, n_features)."""
+        """Replace the values of rows that their query does not permit; see `nearest`."""
         columns = [self.nearest(rows[:, j], j, query) for j in range(len(self.rules))]
         return np.column_stack(columns)
 
 
 def _codes_of(column: Column, texts: Collection[str | None]) -> Floats:
-    """Return the codes of values given as text, shape (n_codes,); of numbers, that of missing ones.
+    """Return the codes of values given as text, shape (n_codes,); None is a missing value.
 
-    Values that the training table lacks have no code.
+    Values that are not in the training table are left out, and so are numbers.
     """
     codes = []
     if None in texts and column.is_line:

@@ -1,4 +1,4 @@
-"""How a model's outcomes follow from its probabilities, and how far ahead an outcome is."""
+"""Decision rules: the outcome that follows from a model's probabilities, and its lead."""
 
 from __future__ import annotations
 
@@ -39,34 +39,34 @@ class DecisionRule(ABC):
     def leads(self, probabilities: Floats, desired: Mask) -> Floats:
         """Return the lead of the desired outcome over the others in each row.
 
-        The margin of a policy is compared with this number, whatever the rule: 1 if the model is
-        certain of the desired outcome, 0 on the border of the decision, and -1 if it is certain of
-        another outcome.
+        The lead is compared with the margin of a policy. With every rule it is 1 if the model is
+        certain of the desired outcome, 0 on the border of the decision, and -1 if the model is
+        certain of another outcome.
 
         Parameters
         ----------
         probabilities : ndarray, shape (n, n_classes)
         desired : ndarray of bool, shape (n_classes,) or (n, n_classes)
-            Which outcomes are desired, for all rows or for each. Of several desired outcomes the
-            most probable one counts.
+            The desired outcomes, for all rows or for each row. If several are desired, the most
+            probable one counts.
 
         Returns
         -------
         ndarray, shape (n,)
-            For two classes, let p be the probability of the desired outcome, and b the border: the
-            model gives that outcome above it, and another one below it. The lead is
-            ``(p - b) / (1 - b)`` where the model gives the desired outcome, and otherwise
-            ``(p - b) / b``. For more classes see `LargestProbability`.
+            For two classes, let p be the probability of the desired outcome, and b the border
+            above which the model gives this outcome. The lead is ``(p - b) / (1 - b)`` if the model
+            gives the desired outcome, and otherwise ``(p - b) / b``. For more classes see
+            `LargestProbability`.
         """
 
     @abstractmethod
     def above_border(self, probabilities: Floats, desired: Mask) -> Floats:
-        """Return how far the desired outcome is above the border, in units of probability.
+        """Return the probability of the desired outcome minus the border, shape (n,).
 
-        It is not scaled to 1 as `leads` is, so that the answers of several models can be averaged.
-        Parameters are those of `leads`. For two classes and a threshold this is ``p - b``. Where
+        It is not scaled to 1 as `leads` is, so that the results of several models can be averaged.
+        The parameters are those of `leads`. For two classes and a threshold this is ``p - b``. If
         the largest probability decides, it is the distance to the most probable other outcome. It
-        is negative where another outcome is ahead.
+        is negative if the model gives another outcome.
         """
 
     def checked(self, probabilities: Any, n: int) -> Floats:
@@ -114,7 +114,7 @@ class LargestProbability(DecisionRule):
 
 @dataclass(frozen=True, eq=False)
 class ProbabilityThreshold(DecisionRule):
-    """Of two classes, the outcome is the second one where its probability is at least a threshold.
+    """The outcome is the second of two classes if its probability is at least a threshold.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class ProbabilityThreshold(DecisionRule):
         above = self.above_border(probabilities, desired)
         is_second = probabilities[:, 1] >= self.threshold
         width = np.where(is_second, 1 - self.threshold, self.threshold)
-        # A threshold of 1 leaves no width above it: the second class is certain, or does not come.
+        # With a threshold of 1, the second class is the outcome only if the model is certain of it.
         lead_without_width = np.where(desired[..., 1], 1.0, -1.0)
         has_width = width > 0
         return np.where(has_width, above / np.where(has_width, width, 1.0), lead_without_width)
@@ -143,7 +143,7 @@ class ProbabilityThreshold(DecisionRule):
 
 @dataclass(frozen=True, eq=False)
 class Probabilities:
-    """Where a model's probabilities come from, and how its outcomes follow from them.
+    """A function that returns a model's probabilities, and the rule that turns them into outcomes.
 
     Attributes
     ----------
@@ -157,9 +157,9 @@ class Probabilities:
 
 
 def probabilities_of(model: Any) -> Probabilities | None:
-    """Return the probabilities of a classifier as scikit-learn has them; None if it has none.
+    """Return the probabilities of a classifier with scikit-learn's attributes; None if it has none.
 
-    A classifier that tunes or fixes its threshold says so, and the threshold is used.
+    If the classifier tunes or fixes a threshold, that threshold is used.
     """
     ask = getattr(model, "predict_proba", None)
     classes = getattr(model, "classes_", None)
@@ -178,7 +178,7 @@ def probabilities_of(model: Any) -> Probabilities | None:
 def _threshold_of(model: Any) -> float | None:
     """Return the threshold of scikit-learn's classifiers with one; None for any other model.
 
-    Whether the outcomes follow from it is checked on the rows, so a wrong guess does no harm.
+    `Model.checked` compares labels with it, so a wrong guess does no harm.
     """
     tuned = getattr(model, "best_threshold_", None)
     if _is_threshold(tuned):

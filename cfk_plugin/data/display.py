@@ -1,6 +1,6 @@
-"""How objects look in a notebook, and the progress of long work on stderr.
+"""HTML of objects in notebooks, and the progress of long work on stderr.
 
-This module shows whatever it is given: the caller decides what a person may see.
+This module shows every value that it gets. The caller decides what a person may see.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STYLE = Markup(
     " ol{margin:.2em 0;padding-left:1.6em}.cfk pre{margin:.1em 0"
     " .3em;color:inherit;font-size:12px;white-space:pre-wrap;user-select:all}"
 )
-_LONG = 60  # characters of a cell that is broken into lines
+_LONG = 60  # characters from which on a cell may break into lines
 
 
 # --- HTML for notebooks ---------------------------------------------------------------------------
@@ -38,7 +38,7 @@ _LONG = 60  # characters of a cell that is broken into lines
 def card(title: str, *parts: str, note: str = "") -> str:
     """Return the HTML of an object: a title, its parts one below the other, and a note.
 
-    Parts that are no `Markup` are escaped.
+    Parts that are not `Markup` are escaped.
     """
     blocks = [
         part if isinstance(part, Markup) else Markup("<div>{}</div>").format(part) for part in parts
@@ -51,7 +51,7 @@ def card(title: str, *parts: str, note: str = "") -> str:
 
 
 def facts(value_of_name: Mapping[str, object]) -> Markup:
-    """Return a table of names and their values, without a head."""
+    """Return an HTML table of names and their values, without a head."""
     rows = [
         [Markup("<small>{}</small>").format(name), value] for name, value in value_of_name.items()
     ]
@@ -59,7 +59,7 @@ def facts(value_of_name: Mapping[str, object]) -> Markup:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
-    """Return a table. The last cell of a row that is shorter than the head spans the rest."""
+    """Return an HTML table. If a row is shorter than the head, its last cell spans the rest."""
     lines = []
     if len(head):
         lines.append([_cell(title, tag="th") for title in head])
@@ -73,7 +73,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
 
 
 def _cell(content: object, *, n_columns: int = 1, tag: Literal["td", "th"] = "td") -> Markup:
-    """Return a cell over one column or several; the lines of a wide or long one may break."""
+    """Return a cell that spans `n_columns`; a wide or long cell may break into lines."""
     is_long = isinstance(content, str) and len(content) > _LONG
     if n_columns > 1 or is_long:
         wide = Markup('<td class="cfk-wide" colspan="{}">{}</td>')
@@ -89,9 +89,9 @@ def number(value: float) -> str:
 
 
 def marked(text: str, before: str | None = None) -> Markup:
-    """Mark a text as new, with the text `before` it struck through."""
-    was = "" if before is None else Markup("<s>{}</s> ").format(before)
-    return Markup("{}<mark>{}</mark>").format(was, text)
+    """Mark a text as new, after the old text `before`, which is struck through."""
+    old = "" if before is None else Markup("<s>{}</s> ").format(before)
+    return Markup("{}<mark>{}</mark>").format(old, text)
 
 
 def share(part: float) -> str:
@@ -106,14 +106,14 @@ def share(part: float) -> str:
 
 # --- progress -------------------------------------------------------------------------------------
 
-_stages: list[str] = []  # what is being done, outermost first
+_stages: list[str] = []  # the running stages of work, outermost first
 _status: Status | None = None  # the line on stderr, while there is one
 
 
 def is_watched() -> bool:
     """Return True if a person sees stderr in a terminal.
 
-    No one watches a child process, a thread or a server, which has a running event loop.
+    Child processes, threads and servers, which have a running event loop, are not watched.
     """
     if sys.stderr is None or parent_process() is not None:
         return False
@@ -126,14 +126,14 @@ def is_watched() -> bool:
 
 @contextmanager
 def doing(stage: str) -> Iterator[None]:
-    """Show what is being done inside the block, if a person watches stderr."""
+    """Show the name of a stage while the block runs, if a person watches stderr."""
     global _status  # noqa: PLW0603 - there is one terminal
     if not _stages and not is_watched():
         yield
         return
     _stages.append(stage)
     if _status is None:
-        from rich.console import Console  # takes longer to import than most programs need it
+        from rich.console import Console  # slow to import, and rarely needed
 
         _status = Console(stderr=True).status(stage)
         _status.start()
@@ -150,7 +150,7 @@ def doing(stage: str) -> Iterator[None]:
 
 
 def advance(done: int, total: int) -> None:
-    """Show how far the innermost `doing` block is."""
+    """Show the progress of the innermost `doing` block."""
     if _status is not None and total > 1:
         _status.update(f"{_stages[-1]}, {done} of {total}")
 
@@ -164,9 +164,9 @@ def say_stage(stage: str) -> None:
 
 @contextmanager
 def heard(progress: Callable[[int, int], None]) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback that calls `progress`; its first error is raised when the work is done.
+    """Yield a callback that calls `progress`, and raise its first error after the block.
 
-    Raised at once, the error would be taken for one of ours.
+    If the error were raised at once, the code inside would handle it as its own error.
     """
     errors: list[Exception] = []
 
@@ -175,7 +175,7 @@ def heard(progress: Callable[[int, int], None]) -> Iterator[Callable[[int, int],
             return
         try:
             progress(done, total)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+        except Exception as error:  # noqa: BLE001 - the caller's function may raise any error
             errors.append(error)
 
     yield report

@@ -9,7 +9,7 @@ __all__ = ["BaseEstimator"]
 if TYPE_CHECKING:  # scikit-learn has no types
 
     class BaseEstimator:
-        """`get_params`, `set_params` and what `sklearn.base.clone` needs."""
+        """The base class of estimators that `sklearn.base.clone` can copy."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]: ...
         def set_params(self, **params: Any) -> Self: ...

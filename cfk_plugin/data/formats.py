@@ -1,6 +1,4 @@
-"""JSON Schemas of the files that the package writes and reads, and the check of a file against its
-schema.
-"""
+"""JSON Schemas of the package's files, and the check of a file against its schema."""
 
 from __future__ import annotations
 
@@ -15,13 +13,13 @@ from typing import Any
 
 from cfk_plugin.errors import InputError, quiet
 
-_MANY = 1000  # faults that are looked for
+_MOST_FAULTS = 1000
 _SUFFIX = ".schema.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something in a file that its format does not allow; never its content."""
+    """A place in a file that breaks its format. It never quotes the content."""
 
     path: tuple[int | str, ...]  # keys and positions that lead there
     problem: str
@@ -31,26 +29,27 @@ class Fault:
 
 
 def faults(content: Any, form: str, names: Collection[str] = ()) -> list[Fault]:
-    """Compare what was read from a file with its JSON Schema, which lists every key that may occur.
+    """Compare the content of a file with its JSON Schema, which lists every possible key.
 
     Parameters
     ----------
-    content : values as JSON has them
+    content : the parsed JSON
     form : str
         Name and version of the schema, as in ``"explanations-1"``, or a part of it:
         ``"run-1#/$defs/summary"``.
     names : collection of str
-        Keys that may be named although no format has them, such as those of declared columns.
+        Further keys that a fault may name, such as the declared columns.
 
     Returns
     -------
-    list of Fault, each once
+    list of Fault
+        Without duplicates.
     """
     known_keys = {*_keys(), *names}
     # A schema with conditions can report the same fault several times.
     distinct: dict[Fault, None] = {}
     with quiet("the file cannot be compared with the JSON Schema", InputError):
-        for error in islice(_validator(form).iter_errors(content), _MANY):
+        for error in islice(_validator(form).iter_errors(content), _MOST_FAULTS):
             path = _without_unknown_keys(error.absolute_path, known_keys)
             distinct[Fault(path, _problem(error))] = None
     return list(distinct)
@@ -69,7 +68,7 @@ def schemas() -> Mapping[str, Mapping[str, Any]]:
 
 @cache
 def _keys() -> frozenset[str]:
-    """Return every key of every format; a key that is none of them could be a value."""
+    """Return every key of every format. Any other key could be a value of a row."""
     return frozenset(_keys_in(list(schemas().values())))
 
 
@@ -91,12 +90,12 @@ def _validator(form: str) -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
-    # 1.0 is no integer; Python reads NaN and infinity, which are no JSON.
+    # 1.0 is not an integer here. Python's parser reads NaN and infinity, which JSON does not have.
     types = Draft202012Validator.TYPE_CHECKER.redefine_many(
         {"integer": lambda _, value: type(value) is int, "number": _is_number}
     )
-    # All schemas are in one document, so that they can refer to each other by their names. At a key
-    # "$schema" jsonschema would take its own validator, which knows nothing of these types.
+    # All schemas are in one document, so that they can refer to each other by their names. If a
+    # part had the key "$schema", jsonschema would use its own validator, without these types.
     parts = {
         name: {key: value for key, value in schema.items() if key != "$schema"}
         for name, schema in schemas().items()
@@ -106,24 +105,24 @@ def _validator(form: str) -> Any:
 
 
 def _is_number(_: Any, value: Any) -> bool:
-    """Return True if a value is a number that float64 can hold: neither NaN nor infinite."""
+    """Return True if a value is a finite number within the range of float64."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _without_unknown_keys(
     path: Sequence[Any], known_keys: Collection[str]
 ) -> tuple[int | str, ...]:
-    """Return a path without keys that no format has: such a key could be a value of a row."""
+    """Replace the unknown keys of a path, which could be values of a row, with a placeholder."""
     steps = []
     for step in path:
         is_unknown = isinstance(step, str) and step not in known_keys
-        shown_step = "(a name that is not known)" if is_unknown else step
-        steps.append(shown_step)
+        visible_step = "(an unknown key)" if is_unknown else step
+        steps.append(visible_step)
     return tuple(steps)
 
 
 def _problem(error: Any) -> str:
-    """Return what was expected; the own message of a jsonschema error quotes the content."""
+    """Describe an error without quoting the content, as jsonschema's own message does."""
     rule = error.validator
     if rule in ("required", "dependentRequired"):
         return f"lacks {', '.join(_missing_keys(error))}"
@@ -132,16 +131,16 @@ def _problem(error: Any) -> str:
         types = [expected] if isinstance(expected, str) else expected
         return f"is not of type {' or '.join(types)}"
     if rule in ("additionalProperties", "unevaluatedProperties"):
-        return "has a key that the format does not know"
+        return "has an unknown key"
     if rule in ("enum", "const"):
-        return "is none of the values that the format has for it"
+        return "is not one of the values that the format allows"
     if rule == "uniqueItems":
-        return "has something twice"
+        return "has duplicate items"
     return "is not what the format allows"
 
 
 def _missing_keys(error: Any) -> list[str]:
-    """Return the keys that an object needs and does not have."""
+    """Return the required keys that an object lacks."""
     needed = error.validator_value
     if error.validator == "dependentRequired":
         needed = [name for key in needed if key in error.instance for name in needed[key]]

@@ -1,9 +1,8 @@
-"""A warning about text that is probably numbers or days.
+"""A warning about columns of text that probably contain numbers or dates.
 
-`Schema.from_frame` reads text as categories. Numbers and days that a file has as text are then only
-compared for equality. Nothing fails, and the explanations are poor, so the person who declares the
-table is warned. The warning names the column and no value. A large share of the distinct values
-decides, never a single row.
+`Schema.from_frame` reads text as categories, which are only compared for equality. Nothing fails,
+but the explanations are poor. The warning names the column and no value, and a large share of the
+distinct values decides about it, never a single row.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from pandas.api import types
 from cfk_plugin.data.values import is_numeric
 from cfk_plugin.errors import MisreadColumnWarning, warn
 
-_FEWEST_VALUES = 10  # distinct ones; fewer are as likely codes of categories
-_MOST_VALUES = 1_000  # distinct ones that are looked at
-_SHARE = 0.95  # of the distinct values
+_FEWEST_VALUES = 10  # distinct values; fewer are probably codes of categories
+_MOST_VALUES = 1_000  # distinct values that are checked
+_SHARE = 0.95  # of the distinct values must match
 _CODE = re.compile(r"0\d+")  # such as a postal code or a phone number
 _SIGN = r"[-+−(\s]*"
 _CURRENCY = (
@@ -41,20 +40,20 @@ _DAY = re.compile(
 
 
 def warn_of_misreadings(frame: pd.DataFrame, names: Iterable[str]) -> None:
-    """Warn of each of some columns that is probably misread."""
+    """Warn about each of the named columns that is probably misread."""
     for text in misreadings(frame, names):
         warn(text, MisreadColumnWarning)
 
 
 def misreadings(frame: pd.DataFrame, names: Iterable[str]) -> Iterator[str]:
-    """Yield, for each of some columns that is probably misread, what it contains and what to do."""
+    """Yield a warning for each of the named columns that is probably misread."""
     for name in names:
         texts = _distinct_texts(frame[name])
         if len(texts) < _FEWEST_VALUES:
             continue
         if _share(texts, _DAY) >= _SHARE:
             yield (
-                f"column {name!r} has days as text, and is read as categories; write them as"
+                f"column {name!r} has dates as text, and is read as categories; write them as"
                 " YYYY-MM-DD, or convert the column with pd.to_datetime(column, format=...)"
             )
         elif _share(texts, _NUMBER) >= _SHARE and _share(texts, _CODE) <= 1 - _SHARE:
@@ -66,7 +65,7 @@ def misreadings(frame: pd.DataFrame, names: Iterable[str]) -> Iterator[str]:
 
 
 def _distinct_texts(column: pd.Series) -> list[str]:
-    """Return distinct values of a column of text, evenly from all; none of any other column."""
+    """Return an even sample of a text column's distinct values; an empty list for others."""
     is_text = types.is_object_dtype(column.dtype) or isinstance(column.dtype, pd.StringDtype)
     if not is_text or is_numeric(column):
         return []
@@ -76,5 +75,5 @@ def _distinct_texts(column: pd.Series) -> list[str]:
 
 
 def _share(texts: list[str], pattern: re.Pattern[str]) -> float:
-    """Return the share of some texts that have a form."""
+    """Return the share of texts that match a pattern."""
     return sum(pattern.fullmatch(text) is not None for text in texts) / len(texts)

@@ -1,4 +1,4 @@
-"""Asking the user's model: any form of model, checked labels, and errors that quote no rows."""
+"""The user's model: how to call any form of it, checks of its labels, and errors without rows."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from cfk_plugin.errors import InputError, ModelError, listed, quiet
 
 
 class LabelModel:
-    """A model as protection needs it: one checked label per row, and no error that quotes rows.
+    """A wrapper of the user's model that checks its labels and raises errors that quote no rows.
 
     Parameters
     ----------
     model : object
-        Any form of model that `predict_of` can ask.
+        Any form of model that `predict_of` can call.
     features : sequence of str
         The features of the schema.
     goal : DesiredOutcome, optional
-        Labels that are fractions are refused, unless it takes them or is not given.
+        If it does not take fractions as labels, a model that returns them raises an error.
 
     Attributes
     ----------
     model : object
-        The model as it was given.
+        The user's model itself.
     columns : list of str
         The features that the model takes, in its order.
     classes : tuple or None
         The labels that the model can give; None if it does not say.
     calls, rows : int
-        How often the model was asked, and about how many rows.
+        The number of calls of the model, and of rows in all calls.
     seconds : float
-        How long its answers took.
+        The time of all calls.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LabelModel:
 
     @property
     def decision(self) -> DecisionRule:
-        """How the model's outcomes follow from its probabilities.
+        """The rule that turns the model's probabilities into outcomes.
 
         Raises
         ------
@@ -101,6 +101,7 @@ class LabelModel:
         return probabilities.decision.checked(self._ask(probabilities.ask, frame), len(frame))
 
     def _with_probabilities(self) -> Probabilities:
+        """Return the model's probabilities; raise a ModelError if it has none."""
         if self._probabilities is None:
             raise ModelError(
                 "a margin, and models in later=, need probabilities: a classifier with"
@@ -110,7 +111,7 @@ class LabelModel:
         return self._probabilities
 
     def _ask(self, ask: Callable[[pd.DataFrame], Any], frame: pd.DataFrame) -> NDArray[Any]:
-        """Ask about a table, in the model's own columns, and count it."""
+        """Call `ask` with the columns that the model takes, and add to the counts."""
         start = perf_counter()
         try:
             with quiet(lambda: self._form.failure(frame[self.columns]), ModelError, let=ModelError):
@@ -123,32 +124,37 @@ class LabelModel:
             self.seconds += perf_counter() - start
 
     def _checked(self, labels: NDArray[Any], n: int) -> Labels:
-        """Return what the model gave for n rows as labels, shape (n,).
+        """Return the labels of a model for n rows, shape (n,), after checking them.
 
         Raises
         ------
         ModelError
-            If it is not one label for each row, of those that the model can give.
+            If there is not one label for each row, or a label is not one of the model's classes.
         """
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
         if labels.ndim != 1:
             raise ModelError(
-                f"the model returned an array of shape {labels.shape}; give a model that returns"
-                " labels, such as lambda rows: model.predict(rows).argmax(axis=1) of one that"
-                " returns a number for each class"
+                f"the model returned an array of shape {labels.shape}; it must return one label for"
+                " each row. If it returns a number for each class, give a function:"
+                " model=lambda rows: model.predict(rows).argmax(axis=1)"
             )
         if len(labels) != n:
-            raise ModelError(f"the model returned {len(labels)} labels for {n} rows")
+            raise ModelError(
+                f"the model returned {len(labels)} labels for {n} rows; it must return one for each"
+            )
         if pd.isna(labels).any():
-            raise ModelError("the model returned missing labels")
+            raise ModelError("the model returned missing labels; it must return one for each row")
         if not self._takes_fractions and _has_fractions(labels):
             raise ModelError(
-                "the model returned fractions; of probabilities give threshold=, of other numbers a"
-                " range, desired=(low, high)"
+                "the model returned fractions. If they are probabilities, give threshold=; if they"
+                " are other numbers, give a range, desired=(low, high)"
             )
         if self.classes is not None and not set(pd.unique(labels).tolist()) <= set(self.classes):
-            raise ModelError("the model returned a label that is not one of its classes")
+            raise ModelError(
+                "the model returned a label that is not one of its classes; its predictions must be"
+                " among model.classes_"
+            )
         return labels
 
 
@@ -159,12 +165,12 @@ def _has_fractions(labels: Labels) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelForm:
-    """What a model says of the rows that it takes, to name the likely cause of a failure."""
+    """The form of the rows that a model takes, from which a failure can be explained."""
 
     call: str
-    """How a user asks the model: ``model.predict`` or ``model``."""
+    """How a user calls the model: ``model.predict`` or ``model``."""
     n_columns: int | None
-    """Number of columns that the model was fitted on; None if it does not say."""
+    """The number of columns that the model was fitted on; None if it does not say."""
     has_names: bool
     """Whether the model was fitted on a table, and not on an array."""
 
@@ -186,15 +192,15 @@ class ModelForm:
         return cls(call=call, n_columns=n_columns, has_names=has_names)
 
     def failure(self, rows: pd.DataFrame) -> str:
-        """Return the message for a model that raised on these rows; ``{}`` stands for its error,
-        which is being handled.
+        """Return an error message with the likely causes if a model raised on these rows.
 
-        It names columns and never a value.
+        Call it while the model's exception is handled; ``{}`` stands for its class. The message
+        names columns and never a value.
         """
         if isinstance(sys.exception(), NotFittedError):
             return "the model raised {}; fit it first"
         texts = [str(name) for name in rows if not types.is_numeric_dtype(rows[name].dtype)]
-        culprits = _columns_in_failure(rows[texts])
+        culprits = _columns_in_exception(rows[texts])
         names = culprits or texts
         columns = f"{'columns' if len(names) > 1 else 'column'} {listed(names)}"
         causes = []
@@ -211,7 +217,7 @@ class ModelForm:
                 f" {rows.shape[1]} features"
             )
         elif self.n_columns is not None and not self.has_names:
-            causes.append("the model was fitted on an array, and it is given a table")
+            causes.append("the model was fitted on an array, and it gets a table")
         check = f"call {self.call}(train[features].head()) yourself to see the error"
         if causes:
             check += (
@@ -221,27 +227,30 @@ class ModelForm:
         return "; ".join([f"the model raised {{}} on {len(rows)} rows", *causes, check])
 
 
-def _columns_in_failure(rows: pd.DataFrame) -> list[str]:
-    """Return the columns of which the exception that is being handled quotes a value, or else those
-    that it names.
+def _columns_in_exception(rows: pd.DataFrame) -> list[str]:
+    """Return the columns with a value that the current exception quotes.
+
+    If it quotes no value, return the columns that it names.
     """
     text = ""
     with suppress(Exception):  # a foreign exception may fail to give its text
         text = str(sys.exception())
     names = [str(name) for name in rows]
-    quoted = [
-        name for name in names if any(spelled in text for spelled in set(map(repr, rows[name])))
+    columns_with_quotes = [
+        name for name in names if any(value in text for value in set(map(repr, rows[name])))
     ]
-    return quoted or [name for name in names if re.search(rf"\b{re.escape(name)}\b", text)]
+    if columns_with_quotes:
+        return columns_with_quotes
+    return [name for name in names if re.search(rf"\b{re.escape(name)}\b", text)]
 
 
 def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:
-    """Return a function that asks a model about a table.
+    """Return the function that takes a table and returns a model's labels.
 
     Raises
     ------
     ModelError
-        If the model takes no table; the message names a wrapper that does.
+        If the model cannot take a table; the message shows a function that can.
     """
     kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(model).__mro__}
     if ("onnxruntime", "InferenceSession") in kinds:
@@ -256,11 +265,12 @@ def predict_of(model: Any) -> Callable[[pd.DataFrame], Any]:
     ask: Callable[[pd.DataFrame], Any] = predict or model
     if not callable(ask):
         raise ModelError(
-            f"a model needs a predict method or to be callable; got {type(model).__name__}"
+            "a model must have a predict method or be a function of a table; got"
+            f" {type(model).__name__}"
         )
     if isinstance(model, type):
         raise ModelError(
-            f"{model.__name__} is a class and no fitted model; have you forgotten the ()?"
+            f"{model.__name__} is a class, not a fitted model; make an object of it and fit it"
         )
     return ask
 
@@ -273,10 +283,7 @@ _DTYPE_OF_TENSOR = {
 
 
 def _run_onnx(session: Any, rows: pd.DataFrame) -> Any:
-    """Return the first output of an ONNX model.
-
-    The model takes the table as one tensor, or one tensor for each column.
-    """
+    """Return the first output of an ONNX model, which takes one tensor, or one for each column."""
     inputs = session.get_inputs()
     tensors = {}
     for model_input in inputs:
@@ -295,7 +302,7 @@ def _inner(model: Any) -> Any:
 
 
 def _classes_of(model: Any) -> tuple[Any, ...] | None:
-    """Return the labels that a model can give; None if it does not say, or has several outputs."""
+    """Return the labels that a model can give; None if unknown, or if it has several outputs."""
     classes = getattr(model, "classes_", None)
     if classes is None or len(classes) == 0:
         return None
@@ -306,12 +313,12 @@ def _classes_of(model: Any) -> tuple[Any, ...] | None:
 
 
 def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
-    """Return the columns that a model was fitted on, in its order; all features if it has none.
+    """Return the columns that a model was fitted on, in its order; all features if unknown.
 
     Raises
     ------
     ModelError
-        If the model was fitted on a column that is no feature.
+        If the model was fitted on a column that is not a feature.
     """
     fitted_names = getattr(model, "feature_names_in_", None)
     if fitted_names is not None:
@@ -320,7 +327,7 @@ def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
         if unknown:
             raise ModelError(_unknown_columns(unknown, features))
         return columns
-    # of CatBoost, XGBoost and LightGBM
+    # the attributes of CatBoost, XGBoost and LightGBM
     for attribute in ("feature_names_", "feature_names", "feature_name"):
         names = getattr(model, attribute, None)
         if callable(names):
@@ -331,10 +338,10 @@ def _columns_of(model: Any, features: Sequence[str]) -> list[str]:
 
 
 def _unknown_columns(unknown: Sequence[str], features: Sequence[str]) -> str:
-    """Return the message about columns that a model wants and the schema does not have.
+    """Return an error message about columns that a model expects and the schema does not have.
 
-    Columns that an encoder made are named by the feature that they are made from, as their own
-    names often end in one of its values.
+    If an encoder made a column, the message names its feature instead: the name of the column often
+    ends in a value of the feature.
     """
     unrelated_names = []
     encoded: dict[str, None] = {}
@@ -352,16 +359,16 @@ def _unknown_columns(unknown: Sequence[str], features: Sequence[str]) -> str:
             unrelated_names.append(name)
     phrases = []
     if unrelated_names:
-        phrases.append(f"{unrelated_names}, no features of the schema")
+        phrases.append(f"{unrelated_names}, which the schema does not have as features")
     if encoded:
         phrases.append(f"columns that are made from {listed([*encoded])}")
-    hint = "fit it without, or give a function"
+    hint = "fit it without them, or give a function"
     if encoded:
         hint = (
             "give a pipeline that encodes, or a function: model=lambda rows:"
             " model.predict(encode(rows))"
         )
-    return f"the model wants {' and '.join(phrases)}; {hint}"
+    return f"the model expects {' and '.join(phrases)}; {hint}"
 
 
 def _is_made_from(feature: str, column: str) -> bool:
@@ -371,14 +378,14 @@ def _is_made_from(feature: str, column: str) -> bool:
 
 
 class Thresholded:
-    """A model that gives an outcome where its probability is at least a threshold.
+    """A model that gives an outcome if its probability is at least a threshold.
 
     Parameters
     ----------
     model : object
-        A classifier of two classes with ``predict_proba``: the probability is that of the second
-        class. What any other model returns is taken as the probability of outcome 1; below the
-        threshold the outcome is 0.
+        A classifier of two classes with ``predict_proba``: the threshold applies to the second
+        class. Any other model has to return the probability of outcome 1; below the threshold the
+        outcome is 0.
     threshold : float
         Above 0, at most 1.
 
@@ -422,7 +429,13 @@ class Thresholded:
         return np.column_stack([1 - second, second])
 
     def _probability_of_second(self, rows: pd.DataFrame) -> NDArray[np.float64]:
-        """Return the probability of the second class, shape (n,); refuse anything else."""
+        """Return the probability of the second class, shape (n,).
+
+        Raises
+        ------
+        ModelError
+            If the model returns anything else.
+        """
         second = np.asarray(self._ask(rows))
         if second.ndim == 2 and second.shape[1] <= 2:
             second = second[:, -1]
@@ -440,8 +453,8 @@ class Thresholded:
 
 
 def _probabilities_of(model: Any) -> Probabilities | None:
-    """Return where a model's probabilities come from; None if it gives none."""
-    if isinstance(model, LabelModel):  # as workers of a cluster get it
+    """Return the probabilities of any form of model; None if it has none."""
+    if isinstance(model, LabelModel):  # the form in which workers of a cluster get the model
         inner = model._probabilities
         if inner is None:
             return None
@@ -454,22 +467,20 @@ def _probabilities_of(model: Any) -> Probabilities | None:
 
 
 def thresholded(model: Any, threshold: float | None) -> Any:
-    """Return a model with a threshold, or as it is if there is none."""
+    """Return a model with a threshold, or the model itself if there is no threshold."""
     if threshold is None:
         return model
     return Thresholded(model, threshold)
 
 
 def checked_later(later: Any) -> Sequence[Any]:
-    """Return models that were trained again.
+    """Return the list of retrained models that a user passed as ``later=``.
 
     Raises
     ------
     InputError
-        For anything else.
+        If it is not a list.
     """
     if isinstance(later, (str, Mapping)) or not isinstance(later, Sequence):
-        raise InputError(
-            f"later must be a list of models that were trained again, got {type(later).__name__}"
-        )
+        raise InputError(f"later must be a list of retrained models, got {type(later).__name__}")
     return later

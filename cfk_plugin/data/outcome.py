@@ -1,8 +1,8 @@
-"""The outcome that an explanation must reach: a label, several, a range or a function of labels, or
-any outcome but the factual's.
+"""The outcome that an explanation must reach: a label, a set, range or function of labels, or any
+label but the factual's.
 
-`DesiredOutcome.of` chooses the class for what a user passes as ``desired=``. Whatever differs
-between the kinds is a method or an attribute here, so that no other module asks which kind it has.
+`DesiredOutcome.of` chooses the class for the value of ``desired=``. The classes contain all
+differences between these kinds, so that no other module asks which kind it has.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from cfk_plugin.errors import (
 )
 
 OPPOSITE = "opposite"
-"""What a user passes as ``desired=`` for any label but the factual's."""
+"""The value of ``desired=`` that means any label but the factual's."""
 ALREADY_DESIRED = "already_desired"
-"""The reason for withholding an answer if the query has the desired outcome already.
+"""The reason for withholding an answer if the query already has the desired outcome.
 
-Its person is not left without an answer that they need.
+Such a person needs no answer, so this is not a failure.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredRange:
-    """A range of a regressor's outcomes, ends included: what DiCE calls ``desired_range``.
+    """A range of a regressor's outcomes, ends included, like ``desired_range`` of DiCE.
 
     Attributes
     ----------
     low, high : float
-        An end may be infinite; None stands for that.
+        Both ends. None makes an end infinite.
     """
 
     low: float
@@ -105,10 +105,9 @@ class DesiredSet:
 
 
 def desired_as(desired: Any) -> Any:
-    """Return what a user passed as ``desired=``, in one form.
+    """Convert ``(low, high)`` to a `DesiredRange`, and a set of labels to a `DesiredSet`.
 
-    ``(low, high)`` becomes a `DesiredRange`, a set of labels a `DesiredSet`, and a set of one label
-    the label. Everything else stays as it is.
+    A set of one label becomes the label. Other values of ``desired=`` are returned unchanged.
     """
     if isinstance(desired, tuple):
         if len(desired) != 2:
@@ -124,16 +123,16 @@ def desired_as(desired: Any) -> Any:
 
 
 def desired_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
-    """Read what is desired from text: a label, ``low..high``, ``a,b`` or ``opposite``.
+    """Read the desired outcome from text: a label, ``low..high``, ``a,b`` or ``opposite``.
 
     Parameters
     ----------
     text : str
         If it is the text of a label, it is read as that label.
     labels : sequence
-        The labels of the model, as far as they are known.
+        The known labels of the model.
     other : callable
-        Takes the text of a label that is not known, and returns the label.
+        Takes the text of any other label, and returns the label.
     """
     is_label = any(str(label) == text for label in labels)
     if not is_label:
@@ -149,7 +148,7 @@ def desired_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any
 
 
 def _range_of_text(text: str) -> DesiredRange | None:
-    """Return the range that a text like ``1..5``, ``1..`` or ``..5`` says; None for other texts."""
+    """Return the range of a text such as ``1..5``, ``1..`` or ``..5``; None for other texts."""
     low, dots, high = text.partition("..")
     if not dots or text == dots:
         return None
@@ -159,7 +158,7 @@ def _range_of_text(text: str) -> DesiredRange | None:
 
 
 def _label_of_text(text: str, labels: Sequence[Any], other: Callable[[str], Any]) -> Any:
-    """Return the label with this text, or with the number that it says; see `desired_of_text`."""
+    """Return the label with this text or with the same number; see `desired_of_text`."""
     number = float(text) if _is_number(text) else None
     for label in labels:
         if str(label) == text:
@@ -180,10 +179,10 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome that was asked of the model, as a certificate states it.
+    """The desired outcome, as a certificate states it.
 
-    At most one of `label`, `bounds` and `labels` is given; none where a function says what is
-    desired.
+    At most one of `label`, `bounds` and `labels` is set. None of them is set if a function decides
+    which labels are desired.
 
     Attributes
     ----------
@@ -193,7 +192,7 @@ class Outcome:
     bounds : tuple of two floats, optional
         The desired range of a regressor's outcomes, ends included.
     labels : tuple
-        Labels each of which is desired.
+        The labels of a desired set.
     """
 
     label: Any = None
@@ -217,8 +216,8 @@ class Outcome:
         )
 
     @classmethod
-    def asked(cls, desired: Callable[[Labels], Any]) -> Outcome:
-        """Return the outcome of a function, a range or a set that says what is desired."""
+    def of_callable(cls, desired: Callable[[Labels], Any]) -> Outcome:
+        """Return the outcome for a `DesiredSet`, a `DesiredRange` or a function of labels."""
         if isinstance(desired, DesiredSet):
             return cls(labels=tuple(natural(label) for label in sorted_values(desired.labels)))
         bounds = getattr(desired, "bounds", None)
@@ -228,9 +227,9 @@ class Outcome:
 
     @property
     def desired(self) -> Any:
-        """What can be passed as ``desired=`` for the outcome.
+        """The value of ``desired=`` for this outcome; None for a function.
 
-        It is the label itself if any other one is desired, and None for a function.
+        If `is_other`, it is the label that is not desired.
         """
         if self.bounds is not None:
             return DesiredRange(*self.bounds)
@@ -246,7 +245,7 @@ class Outcome:
         return "as desired"
 
     def to_dict(self) -> dict[str, Any] | None:
-        """Return JSON-ready values; None where a function says what is desired.
+        """Return JSON-ready values; None if a function decides which labels are desired.
 
         An infinite end of a range is None.
         """
@@ -261,10 +260,10 @@ class Outcome:
 
 
 class DesiredOutcome(ABC):
-    """Which labels of the model an explanation may lead to.
+    """The labels of the model that an explanation may reach.
 
-    `NamedOutcome` is the same for every query, and `RelativeOutcome` depends on the label of the
-    factual. A subclass of either can be passed as ``desired=``.
+    A `NamedOutcome` is the same for every query. A `RelativeOutcome` depends on the label of the
+    factual. Users may pass a subclass of either as ``desired=``.
 
     Attributes
     ----------
@@ -279,7 +278,7 @@ class DesiredOutcome(ABC):
 
     @staticmethod
     def of(desired: Any) -> DesiredOutcome:
-        """Return the desired outcome for what a user passed; a `DesiredOutcome` stays as it is.
+        """Return the desired outcome for the value of ``desired=``.
 
         Parameters
         ----------
@@ -288,10 +287,10 @@ class DesiredOutcome(ABC):
         """
         if isinstance(desired, DesiredOutcome):
             return desired
-        named = desired_as(desired)
-        if isinstance(named, str) and named == OPPOSITE:
+        value = desired_as(desired)
+        if isinstance(value, str) and value == OPPOSITE:
             return OppositeOutcome()
-        return NamedOutcome(named)
+        return NamedOutcome(value)
 
     @staticmethod
     def of_json(value: Any) -> DesiredOutcome:
@@ -301,12 +300,12 @@ class DesiredOutcome(ABC):
         return DesiredOutcome.of(value)
 
     def to_json(self) -> Any:
-        """Return a value that JSON can hold.
+        """Return the outcome as a JSON-ready value.
 
         Raises
         ------
         InputError
-            For a function, and for any other outcome that JSON cannot hold.
+            If JSON cannot express it, as for a function.
         """
         raise InputError(
             "a function as `desired` cannot be logged; give a label, a set, a range or 'opposite'"
@@ -314,7 +313,7 @@ class DesiredOutcome(ABC):
 
     @property
     def desired(self) -> Any:
-        """What can be passed as ``desired=`` for the same outcome."""
+        """The value of ``desired=`` for this outcome."""
         return self
 
     @property
@@ -324,44 +323,43 @@ class DesiredOutcome(ABC):
 
     @property
     def common_desired(self) -> Any:
-        """What is desired, where it is the same for every query; None where it is not."""
+        """The desired label, set, range or function; None if it depends on the query."""
         return None
 
     @property
     def common_outcome(self) -> Outcome | None:
-        """The outcome that every certificate states; None where it depends on the query."""
+        """The outcome that every certificate states; None if it depends on the query."""
         return None
 
     @abstractmethod
     def check(self, classes: Sequence[Any] | None, labels: Labels | None) -> None:
-        """Refuse an outcome that the model cannot give.
+        """Raise an error if the model cannot give this outcome.
 
         Parameters
         ----------
         classes : sequence, optional
             The labels that the model can give, if it says so.
         labels : array, shape (n,), optional
-            Some labels of the model on which to try the outcome.
+            Labels of the model with which to try the outcome.
 
         Raises
         ------
         ModelError
-            If it cannot be met.
         """
 
     def of_call(self, desired: Any, classes: Sequence[Any] | None) -> DesiredOutcome:
-        """Return the outcome of a call that names one itself.
+        """Return the desired outcome of a call that passes ``desired=``.
 
         Parameters
         ----------
-        desired : as of `of`
+        desired : as in `of`
         classes : sequence, optional
             The labels that the model can give, if it says so.
 
         Raises
         ------
         InputError
-            If the model does not have it, or explanations are not protected for it.
+            If the model cannot give it, or explanations are not protected for it.
         """
         try:
             of_call = DesiredOutcome.of(desired)
@@ -369,7 +367,7 @@ class DesiredOutcome(ABC):
         except ModelError:
             listed_classes = f" ({listed(classes)})" if classes else ""
             raise InputError(
-                "the call asks for an outcome that is none of the model's"
+                "the call asks for an outcome that is not one of the model's"
                 f" labels{listed_classes}; check its spelling and type"
             ) from None
         if of_call == self:
@@ -378,7 +376,7 @@ class DesiredOutcome(ABC):
 
     @abstractmethod
     def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
-        """Return the outcome of a call that names `of_call`, which differs from this outcome.
+        """Return the desired outcome of a call for `of_call`, which differs from this outcome.
 
         Raises
         ------
@@ -388,9 +386,9 @@ class DesiredOutcome(ABC):
 
     @abstractmethod
     def keeps_classes_whole(self, of_call: DesiredOutcome) -> bool:
-        """Return True if the outcome of a call splits no eligibility class of this outcome.
+        """Return True if people who are eligible together remain so for the outcome of a call.
 
-        An answer for a part of a class would disclose which of its people are in that part.
+        If the call split them, its answer would disclose which of the people are in one part.
         """
 
     @abstractmethod
@@ -401,29 +399,28 @@ class DesiredOutcome(ABC):
         ----------
         labels : array, shape (n,)
         factual_labels : array, shape (n,), optional
-            The label of the factual that each belongs to. It is needed if `needs_factual_labels`.
+            The label of each label's factual. It is required if `needs_factual_labels`.
         """
 
     def require_same_for_all(self, error: Exception) -> None:
-        """Raise `error` if what is desired depends on the label of the factual."""
+        """Raise `error` if the outcome depends on the label of the factual."""
         if self.needs_factual_labels:
             raise error
 
     def labels_if_needed(self, ask: Callable[[], Labels]) -> Labels | None:
-        """Return the labels of the factuals, if the outcome depends on them; None otherwise.
+        """Return the labels of the factuals if the outcome depends on them, and None otherwise.
 
-        `ask` returns these labels: those of the queries, whose rows are the factuals. It is called
-        only if they are needed, as it asks the model.
+        `ask` calls the model for these labels. It is called only if they are needed.
         """
         if self.needs_factual_labels:
             return ask()
         return None
 
     def is_met_already(self, n_queries: int, ask: Callable[[], Labels]) -> Mask:
-        """Return a mask of the queries that have the desired outcome already, shape (n_queries,).
+        """Return a mask of the queries that already have the desired outcome, shape (n_queries,).
 
-        `ask` returns the labels of the queries, shape (n_queries,). It is called only if a query
-        can have the outcome already, as it asks the model.
+        `ask` calls the model for the labels of the queries, shape (n_queries,). It is called only
+        if a query can already have the outcome.
         """
         if not self.may_be_met_already:
             return np.zeros(n_queries, dtype=bool)
@@ -431,7 +428,7 @@ class DesiredOutcome(ABC):
         return self.is_met(labels, labels)
 
     def is_met_by_query(self, labels: Labels, factual_labels: Labels) -> Mask:
-        """Return which of some labels each query desires.
+        """Return which labels each query desires.
 
         Parameters
         ----------
@@ -449,15 +446,15 @@ class DesiredOutcome(ABC):
         return is_met_in_pair.reshape(n_queries, len(labels))
 
     def test_for(self, labels: Labels, factual_labels: Labels | None = None) -> OutcomeTest:
-        """Return the test of the outcome for some counterfactuals.
+        """Return a function that tests whether labels have the outcome desired of counterfactuals.
 
         Parameters
         ----------
         labels : array, shape (n_counterfactuals,)
             The model's labels of the counterfactuals. If the outcome depends on the factuals and
-            their labels are not known, these are the outcomes to reach.
+            their labels are unknown, these are the outcomes to reach.
         factual_labels : array, shape (n_counterfactuals,), optional
-            The label of the factual that each belongs to, where it is known.
+            The label of each counterfactual's factual, if known.
         """
         return OutcomeTest(self, factual_labels, labels)
 
@@ -487,22 +484,22 @@ class DesiredOutcome(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class OutcomeTest(HostOnly):
-    """Judges labels, each of which belongs to one of some counterfactuals; see `test_for`."""
+    """Tests labels, each of which belongs to one of several counterfactuals; see `test_for`."""
 
     desired_outcome: DesiredOutcome
     factual_labels: Labels | None  # shape (n_counterfactuals,)
     own_labels: Labels  # shape (n_counterfactuals,)
 
-    def __call__(self, labels: Labels, which: NDArray[np.int64]) -> Mask:
+    def __call__(self, labels: Labels, counterfactual: NDArray[np.int64]) -> Mask:
         """Return a mask of the labels that are desired, shape (n,).
 
-        ``labels[i]`` belongs to counterfactual ``which[i]``.
+        ``labels[i]`` belongs to the counterfactual at position ``counterfactual[i]``.
         """
         if not self.desired_outcome.needs_factual_labels:
             return self.desired_outcome.is_met(labels)
         if self.factual_labels is not None:
-            return self.desired_outcome.is_met(labels, self.factual_labels[which])
-        return np.asarray(labels == self.own_labels[which], dtype=bool)
+            return self.desired_outcome.is_met(labels, self.factual_labels[counterfactual])
+        return np.asarray(labels == self.own_labels[counterfactual], dtype=bool)
 
     def take(self, positions: NDArray[np.int64]) -> OutcomeTest:
         """Return the test for some of the counterfactuals, renumbered from 0."""
@@ -534,7 +531,7 @@ class NamedOutcome(DesiredOutcome):
 
     @property
     def common_desired(self) -> Any:
-        """What is desired, by every query."""
+        """The desired label, set, range or function."""
         return self.desired
 
     @property
@@ -544,23 +541,23 @@ class NamedOutcome(DesiredOutcome):
         if isinstance(desired, DesiredBoth):
             desired = desired.desired
         if callable(desired):
-            return Outcome.asked(desired)
+            return Outcome.of_callable(desired)
         return Outcome(natural(desired))
 
     def to_json(self) -> Any:
-        """Return a value that JSON can hold; a function is refused."""
+        """Return the outcome as a JSON-ready value; raise an error for a function."""
         if self.takes_fractions and not isinstance(self.desired, DesiredRange):
             return DesiredOutcome.to_json(self)
         if callable(self.desired):
-            return Outcome.asked(self.desired).to_dict()
+            return Outcome.of_callable(self.desired).to_dict()
         return natural(self.desired)
 
     def check(self, classes: Sequence[Any] | None, labels: Labels | None) -> None:
-        """Refuse an outcome that the model cannot give; see `DesiredOutcome.check`."""
+        """Raise an error if the model cannot give this outcome; see `DesiredOutcome.check`."""
         if isinstance(self.desired, DesiredRange):
             _check_range(self.desired, classes, labels)
         if self.takes_fractions:
-            if labels is not None:  # there are none where there are no rows
+            if labels is not None:
                 self.is_met(labels)
             return
         desired_labels = [self.desired]
@@ -580,7 +577,7 @@ class NamedOutcome(DesiredOutcome):
         return of_call if callable(self.desired) else self
 
     def keeps_classes_whole(self, of_call: DesiredOutcome) -> bool:
-        """Return True if the call asks for the whole outcome: its people are one class."""
+        """Return True if the call asks for the same outcome: its people are eligible together."""
         return of_call == self
 
     def is_met(
@@ -594,7 +591,10 @@ class NamedOutcome(DesiredOutcome):
         with quiet("the callable `desired` raised {}", ModelError):
             is_met = np.asarray(self.desired(labels.copy()))
         if is_met.shape != labels.shape or is_met.dtype != np.bool_:
-            raise ModelError("a callable `desired` must return one boolean per label")
+            raise ModelError(
+                "a callable `desired` must return one boolean per label; it returned an array of"
+                f" {is_met.dtype} of shape {is_met.shape} for {len(labels)} labels"
+            )
         return is_met
 
     def is_met_by_query(self, labels: Labels, factual_labels: Labels) -> Mask:
@@ -622,7 +622,7 @@ class NamedOutcome(DesiredOutcome):
 def _check_range(
     desired: DesiredRange, classes: Sequence[Any] | None, labels: Labels | None
 ) -> None:
-    """Refuse a range in which the model gives no number; see `DesiredOutcome.check`."""
+    """Raise an error if the model gives no number in a range; see `DesiredOutcome.check`."""
     known_labels: Sequence[Any] = []
     if classes is not None:
         known_labels = classes
@@ -631,11 +631,14 @@ def _check_range(
     has_text = any(isinstance(label, str) for label in known_labels)
     has_classes = classes is not None and len(classes) > 0
     if has_text or (has_classes and not desired(np.array(classes)).any()):
-        raise ModelError(f"`desired` is the range {desired}, and the model gives no number in it")
+        raise ModelError(
+            f"`desired` is the range {desired}, and the model gives no number in it; give a range"
+            " of its outcomes, or one of its labels"
+        )
 
 
 def _check_labels(desired_labels: Sequence[Any], classes: Sequence[Any] | None) -> None:
-    """Refuse what is no label, or none of the classes, if these are known."""
+    """Raise an error if a value cannot be a label, or is not one of the classes, if known."""
     if not desired_labels or not all(map(_is_label, desired_labels)):
         raise ModelError(
             '`desired` must be a label, a set of labels, (low, high), "opposite" or a function'
@@ -649,9 +652,7 @@ def _check_labels(desired_labels: Sequence[Any], classes: Sequence[Any] | None) 
             f"{did_you_mean(unknown[:1], [*nameable(classes), OPPOSITE])}"
         )
     if len(desired_labels) > 1 and set(classes) <= set(desired_labels):
-        raise ModelError(
-            "`desired` names every class of the model, so that there is nothing to explain"
-        )
+        raise ModelError("`desired` names every class of the model; leave out at least one class")
 
 
 def _is_label(value: Any) -> bool:
@@ -661,7 +662,7 @@ def _is_label(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DesiredBoth:
-    """What a call desires, of what explanations are protected for."""
+    """A function that marks the labels desired by both a call and the protected outcome."""
 
     desired: Callable[[NDArray[Any]], Any]
     protected_outcome: NamedOutcome
@@ -674,12 +675,13 @@ class DesiredBoth:
 class RelativeOutcome(DesiredOutcome):
     """An outcome that depends on the label of the factual.
 
-    A subclass says which labels are desired for which factual's label (`is_desired`). Any label may
-    then be desired by some query, so the people with each predicted label are a class of their own.
+    A subclass defines which labels are desired for each label of a factual (`is_desired`). Some
+    query may then desire any label, so people are eligible together if they have the same predicted
+    label.
 
-    Two things are not decided here. A query from whose label none is desired is withheld as
-    infeasible, not as one that has the outcome already. Where the factuals are not known, a
-    counterfactual's own label is the outcome to reach, whether or not anybody desires it.
+    If no label is desired for the label of a query, its answer is withheld as infeasible. If the
+    factuals are unknown, the label of a counterfactual is the outcome to reach, even if no query
+    desires it.
     """
 
     needs_factual_labels: ClassVar[bool] = True
@@ -693,7 +695,7 @@ class RelativeOutcome(DesiredOutcome):
         ----------
         labels : array, shape (n,)
         factual_labels : array, shape (n,)
-            The label of the factual that each belongs to.
+            The label of each label's factual.
         """
 
     def check(self, classes: Sequence[Any] | None, labels: Labels | None) -> None:
@@ -714,20 +716,20 @@ class RelativeOutcome(DesiredOutcome):
         Raises
         ------
         InputError
-            If the labels of the factuals are not given.
+            If `factual_labels` is None.
         """
         if factual_labels is None:
             raise InputError("an outcome that depends on the factuals needs their labels")
         return self.is_desired(labels, factual_labels)
 
     def is_eligible(self, labels: Labels) -> Mask:
-        """Return a mask of all labels, shape (n,): some query may desire each."""
+        """Return True for all labels, shape (n,): some query may desire each of them."""
         return np.ones(len(labels), dtype=bool)
 
     def outcomes(
         self, labels: Labels, factual_labels: Labels | None, classes: Sequence[Any] | None
     ) -> list[Outcome]:
-        """Return the outcome of each counterfactual, from the factual's label if it is known."""
+        """Return the outcome of each counterfactual; see `outcome_from`."""
         if factual_labels is None:
             return [Outcome(natural(label)) for label in labels]
         return [
@@ -740,8 +742,8 @@ class RelativeOutcome(DesiredOutcome):
     ) -> Outcome:
         """Return the outcome that the certificate of one counterfactual states.
 
-        It names all classes that are desired, or, if the model does not say which classes it has,
-        the counterfactual's own label.
+        It names all desired classes. If the classes of the model are unknown, it names the label of
+        the counterfactual.
         """
         if classes is None:
             return Outcome(natural(label))
@@ -756,7 +758,7 @@ class RelativeOutcome(DesiredOutcome):
 
 @dataclass(frozen=True, slots=True)
 class OppositeOutcome(RelativeOutcome):
-    """Any label but the factual's: what ``desired="opposite"`` means."""
+    """Any label but the factual's, as in ``desired="opposite"``."""
 
     @property
     def desired(self) -> str:
@@ -768,7 +770,7 @@ class OppositeOutcome(RelativeOutcome):
         return OPPOSITE
 
     def _narrowed_to(self, of_call: DesiredOutcome) -> DesiredOutcome:
-        """Return the outcome of the call: each call may name its own."""
+        """Return the outcome of the call: each call may name another one."""
         return of_call
 
     def is_desired(self, labels: Labels, factual_labels: Labels) -> Mask:
@@ -785,7 +787,7 @@ class OppositeOutcome(RelativeOutcome):
         label: Any,  # noqa: ARG002 - follows from the factual's
         classes: Sequence[Any] | None,
     ) -> Outcome:
-        """Return the other class, if there is one, or that the outcome is not the factual's."""
+        """Return the other of two classes, or "not the factual's label" for more classes."""
         other_classes = [candidate for candidate in classes or () if candidate != factual_label]
         if len(other_classes) == 1:
             return Outcome(natural(other_classes[0]))

@@ -1,6 +1,6 @@
-"""The model, as protection asks it: about encoded rows, with one outcome that is desired.
+"""A model of encoded rows with one desired outcome.
 
-Labels and probabilities are remembered, so that nobody has to pass them around to save a call.
+It remembers labels and probabilities, so that callers need not pass them around to save a call.
 """
 
 from __future__ import annotations
@@ -21,44 +21,47 @@ from cfk_plugin.data.outcome import DesiredOutcome, NamedOutcome
 from cfk_plugin.errors import HostOnly, ModelError
 
 N_CHECKED = 1000
-"""Training rows on which labels are compared with probabilities; see `Model.checked`."""
+"""The number of training rows with which `Model.checked` compares labels and probabilities."""
 
 IsDesired = Callable[[Labels], Mask]
-"""Takes labels, shape (n,), and returns which of them are desired, shape (n,)."""
+"""Takes labels, shape (n,), and returns a mask of the desired ones, shape (n,)."""
 
 MOST_MARGIN = 0.3
 """The largest margin that `largest_margin` returns."""
 MARGIN_STEP = 0.05
-"""`largest_margin` returns a multiple of this, so that no person's probability follows from it."""
+"""`largest_margin` returns a multiple of this, so that it discloses no person's probability."""
 LEAST_SHARE = 0.75
-"""The share of the people with the outcome who must have it with the margin."""
+"""The share of the people with the outcome who must also have it with the margin."""
 LEAST_GROUPS = 5
-"""At least so many times k people must have it: few groups leave queries unanswered."""
+"""At least LEAST_GROUPS * k people must have the outcome with the margin.
+
+With few groups, many queries have no answer.
+"""
 
 _ROUNDING = 1e-9
-_MOST_NUMBERS = 10_000_000  # in a memory: a model of many classes is remembered for fewer rows
+_MOST_NUMBERS = 10_000_000  # in a memory; a model with many classes gets room for fewer rows
 
 
 class ModelMemory(HostOnly):
-    """A model with a memory: it is asked about each row once, until the memory is full.
+    """The outputs of a model by row, so that it is asked about each row once.
 
-    Several threads may use it. Two threads that need the same row at the same time both ask.
+    Several threads may use it. If two threads need the same row at the same time, both ask.
 
     Parameters
     ----------
     codes : Codes
     label_model : LabelModel
     has_probabilities : bool
-        Whether the model is asked for probabilities, from which its labels follow, or for labels.
+        Whether to ask the model for probabilities, or for labels.
     most_rows : int
-        The memory is emptied before it has more rows than this.
+        If the memory would contain more rows than this, it is emptied first.
     batch : int
         The largest number of rows in one call of the model.
 
     Attributes
     ----------
     n_calls, n_rows : int
-        How often the model was asked, and about how many rows in all.
+        The number of calls of the model, and of rows in all calls.
     """
 
     def __init__(
@@ -81,14 +84,14 @@ class ModelMemory(HostOnly):
         self._dtype: Any = np.float64 if has_probabilities else object
         self._lock = Lock()
         self._place_of_row: dict[bytes, int] = {}
-        self._n_places = 0  # that are taken; a row has two if two threads asked about it
-        self._outputs = self._empty(0, width)  # row `_place_of_row[key]` is that of the key
+        self._n_places = 0  # in use; a row has two places if two threads asked about it
+        self._outputs = self._empty(0, width)  # indexed by place
 
     def __len__(self) -> int:
         return len(self._place_of_row)
 
     def count(self, n_calls: int, n_rows: int) -> None:
-        """Count some more calls of the model."""
+        """Add calls of the model to the counts."""
         with self._lock:
             self.n_calls += n_calls
             self.n_rows += n_rows
@@ -108,6 +111,7 @@ class ModelMemory(HostOnly):
         return outputs
 
     def _outputs_of_batch(self, rows: Floats) -> NDArray[Any]:
+        """Return the outputs for rows; ask the model only about rows that are not stored."""
         keys = _keys(rows)
         outputs = self._empty(len(rows), self._outputs.shape[1])
         with self._lock:
@@ -118,7 +122,7 @@ class ModelMemory(HostOnly):
             return outputs
         new_rows = np.flatnonzero(is_new)
         new_keys = [keys[row] for row in new_rows.tolist()]
-        # Of equal rows, the last one stands for all.
+        # The last of equal rows stands for all of them.
         row_of_key = dict(zip(new_keys, new_rows.tolist(), strict=True))
         number_of_key = {key: number for number, key in enumerate(row_of_key)}
         new_outputs = self._ask(rows[list(row_of_key.values())])
@@ -135,7 +139,7 @@ class ModelMemory(HostOnly):
         return self.label_model(frame).astype(object)[:, None]
 
     def _remember(self, keys: Sequence[bytes], outputs: NDArray[Any]) -> None:
-        """Store the outputs for new rows; forget all others if there is no room for them."""
+        """Store the outputs for new rows. If there is no room, forget all others first."""
         keys = keys[: self._most_rows]
         with self._lock:
             if self._n_places + len(keys) > self._most_rows:
@@ -156,6 +160,7 @@ class ModelMemory(HostOnly):
 
 
 def _has_probabilities(label_model: LabelModel) -> bool:
+    """Return True if a model gives probabilities."""
     try:
         return len(label_model.decision.classes) > 0
     except ModelError:
@@ -163,7 +168,7 @@ def _has_probabilities(label_model: LabelModel) -> bool:
 
 
 def _keys(rows: Floats) -> list[bytes]:
-    """Return the bytes of each row."""
+    """Return the bytes of each row, which identify it in a dict."""
     contiguous = np.ascontiguousarray(rows + 0.0)  # without a negative zero
     n_bytes = contiguous.shape[1] * contiguous.itemsize
     keys: list[bytes] = contiguous.view(f"V{n_bytes}").ravel().tolist()
@@ -171,7 +176,7 @@ def _keys(rows: Floats) -> list[bytes]:
 
 
 class Model(HostOnly):
-    """A model with the outcome that is desired, and how sure of it the model must be.
+    """A model with the desired outcome and the margin with which it must give this outcome.
 
     Parameters
     ----------
@@ -179,17 +184,17 @@ class Model(HostOnly):
     label_model : LabelModel
         If it gives probabilities, its labels must follow from them; see `checked`.
     is_desired : callable
-        Takes labels, shape (n,), and returns which of them are desired, shape (n,).
+        Takes labels, shape (n,), and returns a mask of the desired ones, shape (n,).
     margin : float
-        The lead from which on the model is sure of the outcome; see `leads`.
+        The model is sure of the outcome if its lead is at least this; see `leads`.
     later : sequence of LabelModel
-        Models that were trained again, which must be sure of the outcome too.
+        Retrained models, which must be sure of the outcome too.
 
     Raises
     ------
     ModelError
-        If there is a margin and a model has no probabilities, or a later model has no class that is
-        desired.
+        If there is a margin and a model has no probabilities, or if a later model has no desired
+        class.
 
     Examples
     --------
@@ -231,10 +236,10 @@ class Model(HostOnly):
         later: Sequence[Any] = (),
         threshold: float | None = None,
     ) -> Model:
-        """Return the model for what a user passes as ``model=``, ``desired=`` and ``threshold=``.
+        """Return the model for the arguments ``model=``, ``desired=`` and ``threshold=`` of a user.
 
-        ``"opposite"`` is not one outcome: make a model for one label, and `with_outcome` for
-        others.
+        ``"opposite"`` is not one outcome: make a model for one label, and call `with_outcome` for
+        the other labels.
         """
         outcome = DesiredOutcome.of(desired)
         if not isinstance(outcome, NamedOutcome):
@@ -250,17 +255,17 @@ class Model(HostOnly):
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether labels follow from probabilities; if not, all leads are 1 or -1."""
+        """Whether labels follow from probabilities. If not, every lead is 1 or -1."""
         return self._memory.has_probabilities
 
     @property
     def n_calls(self) -> int:
-        """How often the model was asked; calls of later models are not counted."""
+        """The number of calls of the model, without calls of later models."""
         return self._memory.n_calls
 
     @property
     def n_rows(self) -> int:
-        """About how many rows the model was asked; those of later models are not counted."""
+        """The number of rows in all calls of the model, without calls of later models."""
         return self._memory.n_rows
 
     def labels(self, rows: Floats) -> Labels:
@@ -271,21 +276,21 @@ class Model(HostOnly):
         return self._decision.outcomes(outputs)
 
     def has_outcome(self, rows: Floats) -> Mask:
-        """Return which rows have a desired label, with any lead; shape (n_rows,).
+        """Return which rows have a desired label, shape (n_rows,).
 
-        Later models are not asked.
+        Neither the margin nor later models are considered.
         """
         return self._leads_today(rows) >= 0
 
     def leads(self, rows: Floats) -> Floats:
-        """Return how far the desired outcome is ahead in each row, shape (n_rows,).
+        """Return the lead of the desired outcome in each row, shape (n_rows,).
 
-        For two classes, let p be the probability of the desired one, and t the threshold from which
-        on the model gives it: the lead is ``(p - t) / (1 - t)``, and ``(p - t) / t`` below the
-        threshold. For more classes, it is the probability of the most probable desired class, less
-        that of the most probable other one. It is below 0 exactly where the label is not desired.
-        Without probabilities it is 1 or -1. With later models it is the smallest of all leads; they
-        are only asked about rows that have the outcome.
+        For two classes, let p be the probability of the desired class, and t the threshold from
+        which on the model gives it. The lead is ``(p - t) / (1 - t)``, or ``(p - t) / t`` below the
+        threshold. For more classes, it is the probability of the most probable desired class minus
+        that of the most probable other class. A lead is below 0 if and only if the label is not
+        desired. Without probabilities it is 1 or -1. With later models it is the smallest lead of
+        all models; later models are asked only about rows that have the outcome.
         """
         leads = self._leads_today(rows)
         for later_model in self.later:
@@ -295,7 +300,7 @@ class Model(HostOnly):
         return leads
 
     def sure(self, rows: Floats) -> Mask:
-        """Return which rows have the outcome with the margin, in later models too; (n_rows,)."""
+        """Return for which rows all models give the outcome with the margin, shape (n_rows,)."""
         return self.leads(rows) >= self.margin - _ROUNDING
 
     def with_outcome(self, is_desired: IsDesired) -> Model:
@@ -307,14 +312,15 @@ class Model(HostOnly):
         return self._variant(self.is_desired, margin, self._memory)
 
     def checked(self, rows: Floats) -> Model:
-        """Return this model, or one of labels if they do not follow from the probabilities.
+        """Compare labels with probabilities, and return a model that uses the right ones.
 
-        The model is asked for both, for some rows.
+        This is the model itself if its labels follow from its probabilities for all `rows`.
+        Otherwise it is a model that uses only the labels.
 
         Raises
         ------
         ModelError
-            If they do not, and there is a margin; or in a later model.
+            If the labels do not follow and there is a margin, or if those of a later model do not.
         """
         for later_model in self.later:
             if later_model.checked(rows) is not later_model:
@@ -333,7 +339,7 @@ class Model(HostOnly):
         return self._variant(self.is_desired, self.margin, memory)
 
     def without_probabilities(self) -> Model:
-        """Return a model that only uses the labels."""
+        """Return a model that uses only the labels."""
         memory = ModelMemory(self.codes, self.label_model, has_probabilities=False)
         return self._variant(self.is_desired, self.margin, memory)
 
@@ -347,7 +353,7 @@ class Model(HostOnly):
         return self.is_desired(self._decision.classes)
 
     def _leads_today(self, rows: Floats) -> Floats:
-        """Return the leads of the model itself, without later models; shape (n_rows,)."""
+        """Return the leads without later models, shape (n_rows,)."""
         outputs = self._memory.outputs(rows)
         if not self.has_probabilities:
             return np.where(self.is_desired(outputs[:, 0]), 1.0, -1.0)
@@ -355,7 +361,7 @@ class Model(HostOnly):
         positions = np.arange(len(self._desired_classes))
         class_of_row = replace(self._decision, classes=positions).outcomes(outputs)
         has_outcome = self._desired_classes[class_of_row]
-        # On the border of the decision, the lead is 0 for each of two outcomes.
+        # On the border of the decision the lead is 0 for both outcomes, so the label decides.
         return np.where(has_outcome, np.maximum(leads, 0.0), np.minimum(leads, -2 * _ROUNDING))
 
     def _variant(self, is_desired: IsDesired, margin: float, memory: ModelMemory) -> Model:
@@ -387,9 +393,9 @@ class Model(HostOnly):
 
 
 _DISAGREEMENT = (
-    "a margin needs outcomes that follow from the model's probabilities: the largest one, or one"
-    " above threshold=. The predict and predict_proba of a model disagree on some rows; give one"
-    " whose predictions follow, or write PrivacyPolicy(margin=0) and leave it out of later="
+    "predict and predict_proba of a model disagree on some rows. A margin needs outcomes that"
+    " follow from the probabilities: the most probable class, or one above threshold=. Give a model"
+    " whose predictions follow, or write PrivacyPolicy(margin=0) and leave the model out of later="
 )
 _NO_PROBABILITIES = (
     "a margin needs probabilities: a classifier with predict_proba, or a function that returns a"
@@ -398,10 +404,10 @@ _NO_PROBABILITIES = (
 
 
 def choose_margin(model: Model, rows: Floats, person: Ints, k: int) -> float:
-    """Return the margin that ``margin="auto"`` means for the people of some rows.
+    """Return the margin that ``margin="auto"`` means for the people of the rows.
 
-    It is 0 if there are no probabilities, or if there are later models: then these decide how sure
-    is sure enough.
+    It is 0 if there are no probabilities. It is also 0 if there are later models, as these decide
+    how sure the model must be.
 
     Parameters
     ----------
@@ -421,7 +427,7 @@ def choose_margin(model: Model, rows: Floats, person: Ints, k: int) -> float:
 def largest_margin(leads: Floats, k: int) -> float:
     """Return the largest margin, at most 0.3, with which enough people have the outcome.
 
-    Enough are three in four of the people who have it without a margin, and at least 5 k.
+    Enough means three in four of the people who have it without a margin, and at least 5 k people.
 
     Parameters
     ----------

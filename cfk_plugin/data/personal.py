@@ -1,9 +1,8 @@
-"""Columns that describe who a person is, found by their names.
+"""Finds columns that describe who a person is, by their names.
 
-No answer should ask a person to change these, even if it is possible, as with marital status.
-
-The list follows the protected characteristics of three laws, as far as columns of tables are named
-after them:
+An answer should not ask a person to change these, even if a change is possible, as for marital
+status. The list follows the protected characteristics of three laws, as far as tables have columns
+with such names:
 
 * Regulation B of the United States, 12 CFR 1002.6(b): race, color, religion, national origin, sex,
   marital status, age;
@@ -63,9 +62,9 @@ PERSONAL_TERMS: tuple[str, ...] = (
     "skin colour",
     "social origin",
 )
-"""Words, or several in a row, that name such a column.
+"""A column describes who a person is if its name contains one of these terms, or its plural.
 
-A name must contain them, or their plural, as whole words.
+Only whole words count.
 """
 
 THINGS_WITH_AN_AGE: tuple[str, ...] = (
@@ -91,12 +90,12 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")
 
 
 def personal_columns(names: Iterable[str]) -> list[str]:
-    """Return the names that describe who a person is, such as sex or age, in the order given.
+    """Return the names of columns that describe who a person is, such as sex or age, in order.
 
     Parameters
     ----------
     names : iterable of str
-        Names of columns. Upper and lower case, and what stands between words, make no difference.
+        Names of columns. Case and separators between words make no difference.
 
     Returns
     -------
@@ -125,7 +124,7 @@ def age_columns(names: Iterable[str]) -> list[str]:
 
 
 def _terms_in(name: str) -> set[str]:
-    """Return the terms of the list that a name contains as whole words."""
+    """Return the terms of `PERSONAL_TERMS` that a name contains as whole words."""
     words = " ".join(word.lower() for word in _WORD.findall(str(name)))
     of_person = _AGE_OF_THING.sub(" ", words)
     # The spaces at both ends make a term match whole words only.

@@ -1,4 +1,4 @@
-"""The privacy policy: the rules that an explanation has to meet before it is released."""
+"""The privacy policy: the rules that an explanation has to satisfy before its release."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ Objective = Literal["pureness", "ncp"]
 NOT_STOPPED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {guarantee: promise.not_stopped for guarantee, promise in PROMISES.items()}
 )
-"""For each guarantee, the attacks that it does not stop; see the threat model in the documentation.
-"""
+"""The attacks that each guarantee does not stop; see the threat model in the documentation."""
 
 
 def promised(settings: Mapping[str, Any]) -> frozenset[str]:
-    """Return the counts of people that a policy's settings promise not to be below k."""
+    """Return the counts of people that a policy with these settings promises to be at least k."""
     guarantee = settings.get("guarantee")
     if not isinstance(guarantee, str) or guarantee not in PROMISES:
         return frozenset({"k"})
@@ -39,8 +38,8 @@ def promised(settings: Mapping[str, Any]) -> frozenset[str]:
 def _refuses_unknown_settings(policy: type[T]) -> type[T]:
     """Decorate a dataclass so that an unknown setting raises a `PolicyError`.
 
-    The error lists the settings that there are, and suggests the one that was probably meant.
-    Python's own `TypeError` would say only that the name is unknown.
+    The error lists all settings and suggests the most similar name. Python's own `TypeError` says
+    only that the name is unknown.
     """
     init_of_dataclass: Callable[..., None] = policy.__init__
     names = list(inspect.signature(policy).parameters)
@@ -50,8 +49,8 @@ def _refuses_unknown_settings(policy: type[T]) -> type[T]:
         unknown = [name for name in settings if name not in names]
         if unknown:
             raise PolicyError(
-                f"a policy has no setting {', '.join(unknown)}; known: {', '.join(names)}"
-                f"{did_you_mean(unknown, names)}"
+                f"a policy has no setting {', '.join(unknown)}; its settings are"
+                f" {', '.join(names)}{did_you_mean(unknown, names)}"
             )
         init_of_dataclass(self, *args, **settings)
 
@@ -62,54 +61,59 @@ def _refuses_unknown_settings(policy: type[T]) -> type[T]:
 @_refuses_unknown_settings
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
-    """The rules that a released explanation has to meet.
+    """The rules that an explanation has to satisfy before its release.
 
-    They are checked again after protection, by other code. Every policy protects against an
-    adversary who knows the quasi-identifiers of all people and links a released region to people.
-    The guarantee decides against which other adversaries k holds; `NOT_STOPPED` lists the attacks
-    that it does not stop. See the page "Choose a policy".
+    Independent code checks them again after protection. With every policy, an attacker who knows
+    the quasi-identifiers of all people finds at least k people who fit a released region. The
+    guarantee decides which stronger attackers are stopped; `not_stopped` lists the attacks that are
+    not. See the page "Choose a policy".
 
     Parameters
     ----------
-    k : int, least number of people whose quasi-identifiers fit a released region (at least 2)
+    k : int, at least 2
+        The least number of people whose quasi-identifiers fit a released region.
     guarantee : {"catalogue", "lookup"}
-        "lookup": k people are in the region (the paper's definition), and the explainer's own
-        private values are released; an adversary who reruns the algorithm for each of these people
-        is often left with fewer, at times with one. "catalogue": explanations come from a fixed
-        list of regions and private values. k people with the desired outcome are mapped to a
-        region, and the model is consistent with k of them, so that k are left even if somebody
-        reruns the algorithm and asks the model about all people. An entry's private values, each
-        and all together, belong to at least k people of the population, or to no one. An answer is
-        the least change of the query for which the model gives the outcome: it keeps the query's
-        own values, or moves between these and shared ones, and is true for exactly what it advises.
-        An explainer's counterfactual is one more start of the search only if its adapter declares
-        that no answer depends on a single row.
+        With "catalogue", explanations come from a fixed list of regions and private values. At
+        least k people with the desired outcome are mapped to each region, and the model gives the
+        outcome to k of them with the private values of the explanation. So k people remain even if
+        an attacker reruns the algorithm and asks the model about every person. The private values
+        of an entry, one by one and all together, belong to at least k people or to no one. An
+        answer is the smallest change of the query for which the model gives the outcome. Each of
+        its private values is the query's own, a shared value, or between these two. The model gives
+        the outcome if the person follows the answer exactly. The search starts from an explainer's
+        counterfactual as well only if the adapter declares that no answer depends on a single row.
+
+        With "lookup", at least k people fit each region, as the paper defines it, and the private
+        values of the explainer's counterfactual are released. An attacker who reruns the algorithm
+        for each of these people often excludes some of them, and sometimes all but one.
     objective : {"pureness", "ncp"}
-        The quantity that is optimised: pureness, then NCP (the paper's order); or NCP, then
-        pureness.
+        The quantity that the search optimises first: pureness and then NCP, as in the paper; or NCP
+        and then pureness.
     min_pureness, max_ncp : float in [0, 1], optional
-        Explanations that are less pure (if sampled, by the lower end of the interval) or lose more
-        information are withheld. Without a `min_pureness` the floor is 0.5 for a catalogue, and
-        "lookup" has none (`least_pureness`). 0 removes the floor.
+        An explanation is withheld if its pureness is lower, or its information loss (NCP) higher.
+        Of a sampled pureness, the lower end of the interval counts. The default of `min_pureness`
+        is 0.5 for "catalogue" and 0, no limit, for "lookup"; see `least_pureness`.
     l : int, optional
         Distinct l-diversity of every sensitive attribute among the people in the region.
     t : float in [0, 1], optional
-        t-closeness of every sensitive attribute among them.
+        t-closeness of every sensitive attribute among the people in the region.
     near_native : "auto" or float in [0, 1]
-        HEOM distance below which a counterfactual counts as near-native; "auto" calibrates it on
-        the population.
+        The HEOM distance to a training row below which a counterfactual is near-native; "auto"
+        calibrates it on the population.
     margin : "auto" or float, at least 0 and below 1
-        How sure the model must be of a catalogue's answers, so that they are still true after it is
-        trained again. The probability of the desired outcome must be at least
-        ``t + margin (1 - t)``, where t is the least one at which the model gives it; with more than
-        two classes it must be at least `margin` above that of every other outcome. "auto": the
-        largest multiple of 0.05, at most 0.3, that leaves three in four of the people with the
-        outcome, and at least 5 k of them; none if these form no group with `l` and `t`. 0: none.
-        The k people of a region have the outcome with the margin, and so does every answer at its
-        nearest point. Whether a query has the outcome already, and pureness, are judged without
-        it. A margin needs a model with ``predict_proba``, or `threshold`; without, "auto" is none,
-        and certificates say so. It promises no share of answers that last: see the page "When the
-        model is trained again".
+        How sure the model must be of the answers of a catalogue, so that more of them still hold
+        after the model is retrained. For two classes, the probability of the desired outcome must
+        be at least ``t + margin (1 - t)``, where t is the least probability at which the model
+        gives the outcome. For more classes, it must exceed the probability of every other outcome
+        by at least `margin`. 0 means no margin. "auto" is the largest multiple of 0.05, at most
+        0.3, with which three in four of the people with the outcome keep it, and at least 5 k
+        people. There is no margin if these people form no group with `l` and `t`.
+
+        The k people of a region have the outcome with the margin, and so has every answer at its
+        nearest point. The margin plays no part in pureness, nor in whether a query already has the
+        outcome. A margin needs a model with ``predict_proba``, or `threshold`. Without
+        probabilities "auto" is no margin, and certificates say so. A margin does not guarantee
+        which share of the answers still holds: see the page "When the model is trained again".
 
     Raises
     ------
@@ -148,7 +152,7 @@ class PrivacyPolicy:
         self._check_margin()
 
     def _check_margin(self) -> None:
-        """Refuse a margin out of range; without a catalogue, "auto" is no margin."""
+        """Raise a PolicyError if the margin is out of range; set it to 0 without a catalogue."""
         margin = self.margin
         may_have_margin = promise_of(self.guarantee).may_have_margin
         if margin == "auto":
@@ -161,25 +165,32 @@ class PrivacyPolicy:
             )
         if margin > 0 and not may_have_margin:
             raise PolicyError(
-                "the answers of a catalogue have a margin, and other guarantees have none; leave"
-                ' margin out, or write guarantee="catalogue"'
+                "only the answers of a catalogue have a margin; leave margin out, or write"
+                ' guarantee="catalogue"'
             )
         object.__setattr__(self, "margin", float(margin))
 
     def _check_shares(self) -> None:
+        """Raise a PolicyError if a setting is not a number between 0 and 1."""
         for name in ("min_pureness", "max_ncp", "t", "near_native"):
             value = getattr(self, name)
             if value is None or (name == "near_native" and value == "auto"):
                 continue
             if not _is_number(value) or not 0 <= value <= 1:
                 raise PolicyError(f"{name} must be a number between 0 and 1, got {shown(value)}")
-            # 1 and 1.0 are one policy, and have one hash.
+            # policies with 1 and with 1.0 are the same and need the same hash
             object.__setattr__(self, name, float(value))
 
     def with_guarantee(self, guarantee: GuaranteeName, **changes: Any) -> PrivacyPolicy:
-        """Return the policy under a guarantee, with further changes.
+        """Return the policy with another guarantee and other settings.
 
-        If this is another guarantee, `margin` becomes its default.
+        Parameters
+        ----------
+        guarantee : {"catalogue", "lookup"}
+            If it differs from the guarantee of this policy, `margin` becomes "auto" unless it is in
+            `changes`.
+        **changes
+            Settings to replace.
         """
         settings: dict[str, Any] = {"guarantee": guarantee, **changes}
         if guarantee != self.guarantee:
@@ -187,43 +198,38 @@ class PrivacyPolicy:
         return replace(self, **settings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
+        """Return the settings by name, as plain values."""
         return asdict(self)
 
     @cached_property
     def counts_eligible(self) -> bool:
-        """Whether only people with the desired predicted outcome count among the k."""
+        """Whether only people whose predicted outcome is the desired one count among the k."""
         return promise_of(self.guarantee).counts_only_eligible
 
     @cached_property
     def least_pureness(self) -> float:
-        """Pureness below which nothing is released: `min_pureness`, or what the guarantee has
-        without one.
-        """
+        """The pureness below which explanations are withheld: `min_pureness` or its default."""
         if self.min_pureness is not None:
             return self.min_pureness
         return promise_of(self.guarantee).default_least_pureness
 
     @property
     def promise(self) -> str:
-        """What holds of every region, in words without the last full stop."""
-        counted = " with the desired predicted outcome" if self.counts_eligible else ""
-        return promise_of(self.guarantee).statement.format(f"{self.k} people{counted}")
+        """The promise about every region, as one or two sentences without the last full stop."""
+        condition = " with the desired predicted outcome" if self.counts_eligible else ""
+        return promise_of(self.guarantee).statement.format(f"{self.k} people{condition}")
 
     @cached_property
     def not_stopped(self) -> tuple[str, ...]:
-        """Attacks that the policy does not stop."""
+        """The attacks that the policy does not stop, as the threat model names them."""
         return promise_of(self.guarantee).not_stopped
 
     def _repr_html_(self) -> str:
-        changed = {
-            name: value
+        defaults = PrivacyPolicy(guarantee=self.guarantee).to_dict()
+        rows = {"not stopped": ", ".join(self.not_stopped)} | {
+            name: repr(value)
             for name, value in self.to_dict().items()
-            if value != getattr(PrivacyPolicy(guarantee=self.guarantee), name)
-        }
-        open_to = ", ".join(self.not_stopped)
-        rows = {"not stopped": open_to} | {
-            name: repr(value) for name, value in changed.items() if name != "k"
+            if value != defaults[name] and name != "k"
         }
         return card(
             f"Privacy policy: k = {self.k}, {self.guarantee}", f"{self.promise}.", facts(rows)
@@ -231,9 +237,7 @@ class PrivacyPolicy:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the settings as canonical JSON: the policy's identity in certificates and
-        runs.
-        """
+        """The SHA-256 of the settings as canonical JSON, which names the policy in certificates."""
         return sha256_of(self.to_dict())
 
 
@@ -245,9 +249,7 @@ _CHOICES = {
 
 
 def plain_settings(settings: Any) -> None:
-    """Turn NumPy scalars among the fields of a frozen dataclass into plain ones, so that k may be
-    one of them.
-    """
+    """Convert NumPy scalars among the fields of a frozen dataclass to plain Python values."""
     for setting in fields(settings):
         value = getattr(settings, setting.name)
         if isinstance(value, np.generic):
@@ -255,11 +257,12 @@ def plain_settings(settings: Any) -> None:
 
 
 def sha256_of(settings: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of settings as canonical JSON, in hexadecimal digits."""
     return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
 
 
 def policy_or(policy: object) -> PrivacyPolicy:
-    """Return a policy that was given, or the default one in the place of None."""
+    """Return the policy, or the default policy for None; raise a PolicyError for other types."""
     if policy is None:
         return PrivacyPolicy()
     return require(

@@ -1,5 +1,5 @@
-"""The population: the training rows, coded and collapsed to equivalence classes, and how exposed
-its people are.
+"""The population: the training rows as codes, their people and equivalence classes, and the risk
+before protection.
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ from cfk_plugin.errors import (
 
 
 def check_columns(columns: list[str], schema: Schema) -> None:
+    """Raise a PopulationError unless a table has every column of the schema, and each name once."""
     if len(set(columns)) != len(columns):
-        raise PopulationError("the table has duplicate columns")
+        raise PopulationError("the table has duplicate columns; rename or drop them")
     needed = [a.name for a in schema.attributes if a.role not in ("identifier", "target")]
     missing = [name for name in needed if name not in columns]
     if missing:
         raise PopulationError(
             f"missing columns: {missing}{rename_hint(missing, columns, needed)}; the table needs"
-            " all that the schema names"
+            " every column that the schema names"
         )
 
 
 def configured_key(key: bytes | None) -> bytes:
-    """Return the key, else that of the environment variable ``CFK_KEY``; empty when there is
-    none.
+    """Return the key or, if it is None, that of the environment variable ``CFK_KEY``.
+
+    It is empty if there is no key.
     """
     if key is not None and not isinstance(key, bytes):
         raise InputError(
@@ -62,43 +64,50 @@ def configured_key(key: bytes | None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RiskProfile:
-    """How exposed a population is before any protection."""
+    """The risk of a population before any protection.
 
-    # share of the people whose quasi-identifiers nobody else has (Table 5 of the paper)
+    Attributes
+    ----------
+    unique : float
+        Share of the people who share their quasi-identifiers with no one (Table 5 of the paper).
+    below_k : float
+        Share of the people in an equivalence class of fewer than k people.
+    k, people, classes : int
+    """
+
     unique: float
-    below_k: float  # share of the people in a class of fewer than k
+    below_k: float
     k: int
     people: int
     classes: int
 
     def _repr_html_(self) -> str:
-        """Return the same in words, for notebooks."""
         rows = {
             "people": f"{self.people:,}",
             "different combinations of quasi-identifiers": f"{self.classes:,}",
-            "alone with theirs": share(self.unique),
-            f"with fewer than {self.k - 1} others": share(self.below_k),
+            "people who share theirs with no one": share(self.unique),
+            f"people who share theirs with fewer than {self.k - 1} others": share(self.below_k),
         }
         return card(
             f"Risk before protection, k = {self.k}",
             facts(rows),
             note=(
-                f"Shares of the people. Whoever knows the quasi-identifiers of somebody with fewer"
-                f" than {self.k - 1} others finds fewer than {self.k} people."
+                "Shares of the people. An attacker who knows the quasi-identifiers of a person with"
+                f" fewer than {self.k - 1} others finds fewer than {self.k} people."
             ),
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Handles(HostOnly):
-    """Digests under the key, by which people are recognised in another table.
+    """Keyed digests of subjects, by which people are recognised in another table.
 
     Attributes
     ----------
     of_row : shape (n_rows,)
-        The digest of the subject of each row.
+        The digest of each row's subject.
     of_key : uint64
-        The same for two tables if they have the same key.
+        A digest that is equal for two tables if their keys are.
     """
 
     of_row: NDArray[np.uint64]
@@ -106,7 +115,7 @@ class Handles(HostOnly):
 
     @classmethod
     def of(cls, subjects: pd.Series, key: bytes) -> Handles:
-        """Return the handles of the people whose subject keys are in a column."""
+        """Return the handles of the people in a column of subject keys."""
         numbers, distinct = pd.factorize(subjects)
         texts = [f"person {to_text(value)}" for value in distinct]
         digests = [hmac.digest(key, text.encode(), "sha256") for text in ["key", *texts]]
@@ -117,23 +126,43 @@ class Handles(HostOnly):
 Number = TypeVar("Number", bound=np.generic)
 
 _SHOWN_K = 5, 10, 20
-_MOST_COPIES = 0.5  # share of the rows ...
-_FEW_ROWS = 50  # ... unless there are fewer, which may be equal by chance
+_MOST_COPIES = 0.5  # the largest share of rows with exact copies that needs no warning
+_FEW_ROWS = 50  # fewer rows may be equal by chance
 _NO_ROWS = "a population needs a table (pandas, polars or pyarrow) with at least one row"
-# where there is no key, fingerprints are comparable within this process
+# without a key, fingerprints are comparable within this process only
 _PROCESS_KEY = secrets.token_bytes(32)
 
 
 class Population(HostOnly):
-    """Training rows as the crowd to hide in. Build it with `Population.from_frame`.
+    """The people of the training table, among whom a person should not stand out.
 
-    It holds training rows, so it stays with the data holder: its `repr` shows counts alone, and it
-    refuses to be pickled. People with equal quasi-identifiers are an equivalence class.
+    Build it with `Population.from_frame`, `from_parquet` or `from_spark`. People with equal
+    quasi-identifiers are an equivalence class. A population contains training rows, so it must stay
+    with the data holder: its `repr` shows only counts, and it cannot be pickled.
+
+    Attributes
+    ----------
+    schema : Schema
+    n_rows : int
+        The number of training rows.
+    n_people : int
+        The number of people; that of rows if the schema names no subject.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from cfk_plugin import Schema
+    >>> train = pd.DataFrame({"age": [30, 30, 50], "income": [10.0, 20.0, 30.0]})
+    >>> population = Population.from_frame(
+    ...     train, Schema.from_frame(train, quasi_identifiers=["age"])
+    ... )
+    >>> population
+    Population(3 people, 3 rows, 2 classes)
     """
 
     schema: Schema
-    n_rows: int  # training rows
-    n_people: int  # distinct people; rows, without a subject key
+    n_rows: int
+    n_people: int
     _table: pd.DataFrame  # features and target
     _subjects: Ints | None  # shape (n_rows,); None if each row is a person
     _key: bytes
@@ -161,23 +190,23 @@ class Population(HostOnly):
 
     def __setattr__(self, name: str, value: object) -> None:
         if "_is_complete" in vars(self):
-            raise AttributeError("a Population cannot be changed; build another one")
+            raise AttributeError("a Population cannot be changed; build a new one")
         super().__setattr__(name, value)
 
     def _counts(self) -> str:
         return f"{self.n_people} people, {self.n_rows} rows, {len(self.classes)} classes"
 
     def _repr_html_(self) -> str:
-        """Return counts, and whole percent of the people."""
+        """Return counts, and shares of the people in whole percent."""
         risks = {k: self.risk_profile(k) for k in _SHOWN_K}
         sizes = {
             "people": f"{self.n_people:,}",
             "rows": f"{self.n_rows:,}",
             "different combinations of quasi-identifiers": f"{len(self.classes):,}",
-            "alone with theirs": share(risks[_SHOWN_K[0]].unique),
+            "people who share theirs with no one": share(risks[_SHOWN_K[0]].unique),
         }
         for k, risk in risks.items():
-            sizes[f"with fewer than {k - 1} others"] = share(risk.below_k)
+            sizes[f"people who share theirs with fewer than {k - 1} others"] = share(risk.below_k)
         features = [a for a in self.schema.attributes if a.name in self.schema.features]
         columns = table(("column", "role", "kind"), [(a.name, a.role, a.kind) for a in features])
         return card(
@@ -191,28 +220,29 @@ class Population(HostOnly):
     def from_frame(
         cls, frame: pd.DataFrame, schema: Schema, *, key: bytes | None = None
     ) -> Population:
-        """Code and collapse a table of training rows.
+        """Build a population from a table of training rows.
 
         Parameters
         ----------
-        frame : DataFrame of the training rows, with every feature and the subject key of the schema
+        frame : DataFrame (pandas, polars or pyarrow)
+            The training rows, with every feature and the subject key of the schema. Columns with
+            identifiers are not stored.
         schema : Schema
         key : bytes, optional
-            Key (HMAC) of the fingerprint, of the order in which private values are offered to
-            regions, and of the handles by which people are recognised in a later table; default:
-            the environment variable ``CFK_KEY``. Setting or changing it changes everyone's answers,
-            which is a second release of the same people. Without a key, fingerprints are comparable
-            within this process only, and no one is recognised.
+            The secret key (HMAC) for the fingerprint, for the order in which private values are
+            offered to regions, and for the handles by which people are recognised in a later table.
+            The default is the environment variable ``CFK_KEY``. A new or another key changes every
+            person's answers, which is a second release of the same people. Without a key,
+            fingerprints are comparable within this process only, and people are not recognised.
 
         Returns
         -------
         Population
-            Identifiers are dropped. Equal quasi-identifiers are counted as one equivalence class.
 
         Raises
         ------
         PopulationError
-            If columns are missing, or hold values that the schema does not allow.
+            If a column is missing, or contains values that the schema does not allow.
 
         Warns
         -----
@@ -221,11 +251,11 @@ class Population(HostOnly):
 
         Notes
         -----
-        If the schema declares the domain of every feature (``Schema.is_public``), a value that it
-        does not allow raises no error here: the error would disclose that some person has such a
-        value. Differential privacy leaves that person's row out. Whatever counts people raises the
-        error when it is first used. A subject key that cannot be read is an error at once: it is
-        no feature.
+        If the schema declares the domain of every feature (``Schema.is_public``), a value outside
+        of a domain raises no error here, as the error would disclose that some person has such a
+        value. Differential privacy leaves out that person's row. Methods that count people raise
+        the error later, when they are called. A subject key that cannot be read raises an error at
+        once.
         """
         _check_schema(schema)
         frame = as_pandas(frame)
@@ -247,7 +277,7 @@ class Population(HostOnly):
             return population
         try:
             with quiet(
-                "the table holds values that cannot be counted ({})",
+                "the table has values that cannot be counted ({})",
                 PopulationError,
                 let=PopulationError,
             ):
@@ -266,9 +296,9 @@ class Population(HostOnly):
         handles: Handles | None,
         whole: SparkTable | None = None,
     ) -> Population:
-        """Count the people of each equivalence class of a table.
+        """Return the population of a table after checking its rows and rules.
 
-        `subjects` are those of `_subjects_of`.
+        `subjects` is the result of `_subjects_of`.
         """
         if table.empty:
             raise PopulationError(_NO_ROWS)
@@ -284,7 +314,22 @@ class Population(HostOnly):
     def from_parquet(
         cls, path: str | Path, schema: Schema, *, key: bytes | None = None
     ) -> Population:
-        """Like `from_frame`, with the columns of a Parquet file that the schema names."""
+        """Build a population from those columns of a Parquet file that the schema names.
+
+        Parameters
+        ----------
+        path : str or Path
+        schema, key : as in `from_frame`
+
+        Returns
+        -------
+        Population
+
+        Raises
+        ------
+        PopulationError
+            As in `from_frame`.
+        """
         _check_schema(schema)
         load_pyarrow()
         columns = [a.name for a in schema.attributes if a.role != "identifier"]
@@ -296,26 +341,26 @@ class Population(HostOnly):
     ) -> Population:
         """Sample the people of a Spark table, for a catalogue that protects all of them.
 
-        The population has the rows of the sample, and its counts are those of the sample. A fit
-        builds the catalogue from them. One Spark job then looks at all rows: regions are widened to
-        cover everyone, and private values that one to k - 1 people have are dropped. The table must
-        not change until the fit is done. `KAnonymizer.transform`, detection and lookup guarantees
-        need all rows in memory, and are refused.
+        The population contains and counts only the rows of the sample, from which a fit builds the
+        catalogue. One Spark job then reads all rows: it widens regions so that they cover every
+        person, and drops private values that only one to k - 1 people have. The table must not
+        change before the fit ends. `KAnonymizer.transform`, detection and lookup guarantees need
+        all rows in memory, and raise an error.
 
-        The codes cover the whole table: one aggregation collects all categories, and the lowest and
-        highest number of each column, so they have to fit into the memory of this process.
+        The codes cover the whole table. One aggregation collects all categories and the lowest and
+        highest number of each column, so these have to fit into the memory of this process.
 
         Parameters
         ----------
         df : pyspark.sql.DataFrame
-            One row per training row, with every feature and the subject key of the schema.
+            The training rows, with every feature and the subject key of the schema.
         schema : Schema
         sample : int
-            About how many people are sampled: those whose keyed hash is lowest. The hash is that of
-            the subject key, or of the row without one. Equal rows are then all in the sample or all
-            outside.
+            The approximate number of people in the sample: those with the lowest keyed hashes. The
+            hash is that of the subject key or, without one, of the row. Without a subject key,
+            equal rows are either all in the sample or all outside.
         key : bytes, optional
-            As in `from_frame`. With a key, the sample has the same people in every process. It
+            As in `from_frame`. With a key, the sample has the same people in every process, and
             changes only as far as the table grows or shrinks.
 
         Returns
@@ -325,7 +370,7 @@ class Population(HostOnly):
         Raises
         ------
         PopulationError
-            If `df` is not a table of Spark, no one is sampled, or as in `from_frame`.
+            If `df` is not a table of Spark or the sample is empty, and as in `from_frame`.
         """
         _check_schema(schema)
         if not is_spark_table(df):
@@ -352,29 +397,27 @@ class Population(HostOnly):
 
     @property
     def has_key(self) -> bool:
-        """Whether a secret key is behind the fingerprint, which is then the same wherever the key
-        is.
-        """
+        """Whether there is a secret key; fingerprints are then comparable between processes."""
         return bool(self._key)
 
-    # Rows: host code only, never released or logged
+    # Rows: only for the data holder, never released or logged
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Return a copy of the training rows."""
+        """A copy of the training rows: features and target."""
         return self._table.copy()
 
     def rows(self, positions: Ints) -> pd.DataFrame:
-        """Return a copy of some of the training rows."""
+        """Return a copy of the training rows at these positions."""
         return self._table.take(positions)
 
     def column(self, name: str) -> pd.Series:
-        """Return a copy of one column."""
+        """Return a copy of one column of the training rows."""
         return self._table[name].copy()
 
     @cached_property
     def row_codes(self) -> Codes:
-        """The encoder of rows; it covers the whole table if these are the rows of a sample."""
+        """The encoder of rows. For a sample it covers the values of the whole table."""
         if self.whole is None:
             codes = Codes.read(self._table, self.schema)
         else:
@@ -395,7 +438,7 @@ class Population(HostOnly):
         person = np.arange(self.n_rows) if subjects is None else subjects
         return _locked(person)
 
-    # Who is where
+    # People and equivalence classes
 
     @cached_property
     def classes(self) -> Floats:
@@ -413,7 +456,7 @@ class Population(HostOnly):
         return _locked(classes), _locked(class_of_row)
 
     def members(self, region: Region) -> Ints:
-        """Return the positions of the rows inside a region."""
+        """Return the positions of the rows inside a region, shape (n_inside,)."""
         return self.row_codes.rows_inside(region, self.coded_rows)
 
     def count(self, region: Region) -> int:
@@ -421,15 +464,15 @@ class Population(HostOnly):
         return self.people(self.members(region))
 
     def people(self, rows: Ints) -> int:
-        """Return the number of distinct people behind rows."""
+        """Return the number of people with rows at these positions."""
         if self._subjects is None:
             return len(rows)
         return len(np.unique(self._subjects[rows]))
 
     def limited_rows(self, most: int) -> Ints:
-        """Return the first rows of each person, at most so many, in the order of the table.
+        """Return the positions of the first rows of each person, at most `most`, in order.
 
-        Without a subject key all rows are returned, as each is another person's.
+        Without a subject key every row is a person, so all positions are returned.
         """
         subjects = self._subjects
         if subjects is None:
@@ -440,7 +483,7 @@ class Population(HostOnly):
         return rows[n_earlier < most]
 
     def smallest_classes(self) -> Ints:
-        """Return, for every person, the number of people in the smallest class that they are in."""
+        """Return the size in people of each person's smallest equivalence class, (n_people,)."""
         n_classes = len(self.classes)
         pairs = np.unique(self.person_of_row * n_classes + self.class_of_row)
         person, class_of_pair = np.divmod(pairs, n_classes)
@@ -450,7 +493,16 @@ class Population(HostOnly):
         return np.asarray(smallest, dtype=np.int64)
 
     def risk_profile(self, k: int = 10) -> RiskProfile:
-        """Return the share of people who are unique, and the share in a class of fewer than k."""
+        """Return the shares of people who are unique or in a class of fewer than k people.
+
+        Parameters
+        ----------
+        k : int
+
+        Returns
+        -------
+        RiskProfile
+        """
         smallest = self.smallest_classes()
         k = whole_number("k", k)
         return RiskProfile(
@@ -461,16 +513,18 @@ class Population(HostOnly):
             classes=len(self.classes),
         )
 
-    # Records in the population's terms
-
     def conform(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the features of a table as the training table has them; see `Codes.conform`."""
+        """Return the features of a table in the dtypes and spelling of the training table.
+
+        A value that the population does not have stays as it is.
+        """
         return self.row_codes.conform(frame)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Keyed identity of what is counted (schema, classes, people of each), for any order of
-        rows and columns.
+        """A keyed hash of the schema, the equivalence classes and their numbers of people.
+
+        The order of rows and columns makes no difference.
         """
         people_of_class = np.bincount(self.class_of_row[self._counted_rows])
         counts = self.classes.astype("<f8").tobytes() + people_of_class.astype("<i8").tobytes()
@@ -482,17 +536,18 @@ class Population(HostOnly):
 
     @property
     def _counted_rows(self) -> Ints:
-        """One row of each person: that of the first of their classes."""
+        """The position of one row of each person, the one in the first of the person's classes."""
         order = np.argsort(self.class_of_row, kind="stable")
         first = np.unique(self.person_of_row[order], return_index=True)[1]
         return order[first]
 
 
 class _UncountedPopulation(Population):
-    """A table that holds a value which its schema does not declare, so that it cannot be counted.
+    """A table with a value that its schema does not declare, so that its people are not counted.
 
-    Differential privacy reads its rows and leaves that row out. Whatever counts people is refused,
-    and only when it is asked: a refusal at once would disclose that somebody has such a value.
+    Differential privacy reads the rows and leaves out the row with this value. All other methods
+    raise an error, but only when they are called: an error at once would disclose that a person has
+    such a value.
     """
 
     def __init__(
@@ -517,7 +572,7 @@ class _UncountedPopulation(Population):
         return card("Population", repr(self))
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse every attribute that is not set above, as it follows from counts."""
+        """Raise the error for every attribute that `__init__` does not set: it needs counts."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise PopulationError(self._refusal_to_count)
@@ -529,7 +584,7 @@ def _check_rules(codes: Codes, rows: Floats) -> None:
         if relation.unknown:
             raise PopulationError(
                 f"rule {relation.text!r} compares {', '.join(relation.unknown)} with a value that"
-                " the training table does not have there; correct the value"
+                " the column does not have in the training table; correct the value"
             )
         n_broken = int((~relation.is_obeyed(rows)).sum())
         if n_broken:
@@ -540,15 +595,16 @@ def _check_rules(codes: Codes, rows: Floats) -> None:
 
 
 def _locked(array: NDArray[Number]) -> NDArray[Number]:
-    """Return an array that protectors and other plugins cannot write to."""
+    """Make an array read-only, so that protectors and other plugins cannot write to it."""
     array.setflags(write=False)
     return array
 
 
 def _warn_of_copies(table: pd.DataFrame, population: Population) -> None:
-    """Warn if most rows have exact copies, although their values are too many for that by chance.
+    """Warn if most rows have exact copies, and their values are too varied for chance.
 
-    They are one person's rows, or those of an export that was appended, and k would count copies.
+    Copies are several rows of one person, or a file that was appended twice. k would count them as
+    people.
     """
     if len(table) < _FEW_ROWS:
         return
@@ -563,13 +619,15 @@ def _warn_of_copies(table: pd.DataFrame, population: Population) -> None:
         n_equal_by_chance *= float(np.sum(shares**2))
     if n_equal_by_chance < 1:
         text = (
-            "most rows of the table have exact copies, which count as people; name the person's key"
-            " in subject, or drop the copies with table.drop_duplicates()"
+            "most rows of the table have exact copies, and each copy counts as a person; name the"
+            " column with the person's key in subject, or drop the copies with"
+            " table.drop_duplicates()"
         )
         warn(text, CopiedRowsWarning)
 
 
 def check_population(value: object) -> None:
+    """Raise an error if a value is not a Population."""
     require("population", value, Population, "make one with Population.from_frame(train, schema)")
 
 
@@ -586,19 +644,21 @@ def _handles_of(frame: pd.DataFrame, schema: Schema, key: bytes) -> Handles | No
 
 
 def _subjects_of(frame: pd.DataFrame, schema: Schema) -> Ints | None:
-    """Return the number of each row's person, -1 for nobody; None if each row is a person."""
+    """Return the number of each row's person, shape (n_rows,), or -1 if the key is missing.
+
+    Without a subject in the schema, return None: each row is a person.
+    """
     if schema.subject is None:
         return None
     keys = frame[schema.subject]
     unreadable_type = unreadable(keys, Hashable)
     if unreadable_type:
         raise PopulationError(
-            f"subject key {schema.subject!r} holds {unreadable_type}; give each person one text or"
-            " number"
+            f"subject key {schema.subject!r} has cells of type {unreadable_type}; give each person"
+            " one text or number"
         )
     if keys.dtype == object:
-        # As texts, different keys stay apart; of objects, pandas would take True for 1, and for
-        # 1.0.
+        # pandas would read the objects True, 1 and 1.0 as one key; their texts stay apart
         keys = keys.map(to_text, na_action="ignore")
     numbers, _ = pd.factorize(keys, use_na_sentinel=True)
     return np.asarray(numbers, dtype=np.int64)

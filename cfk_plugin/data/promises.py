@@ -1,7 +1,7 @@
-"""What each guarantee promises, as facts that can be asked about: a class per kind.
+"""The promise of each guarantee, one class for each kind.
 
-A policy and a certificate name a guarantee, and `promise_of` returns what that promises.
-How a guarantee keeps its promise is in `release.catalogue` and `release.lookup`.
+A policy and a certificate name a guarantee, and `promise_of` returns its promise. The modules
+`release.catalogue` and `release.lookup` keep the promises.
 """
 
 from __future__ import annotations
@@ -12,90 +12,91 @@ from typing import ClassVar
 
 
 class Promise:
-    """What a kind of guarantee promises, and what it leaves open.
+    """The properties of a guarantee: what it promises, and which attacks it does not stop.
 
-    Each attribute is a property of the promise. A kind states all of them.
+    Each subclass sets all attributes.
     """
 
-    # --- against whom k holds ---------------------------------------------------------------------
+    # --- attackers --------------------------------------------------------------------------------
 
     statement: ClassVar[str]
-    """What holds of every region, without the last full stop; ``{}`` stands for "k people"."""
+    """The promise about every region, without the last full stop; ``{}`` stands for "k people"."""
 
     not_stopped: ClassVar[tuple[str, ...]]
-    """The attacks that it does not stop, whatever else the policy says."""
+    """The attacks that it does not stop, regardless of other settings of the policy."""
 
     promised_counts: ClassVar[frozenset[str]]
     """The counts of people that are at least k for every region, by their names on certificates.
 
-    "k" counts those whose quasi-identifiers fit the region, "k_effective" those who are left after
-    a rerun of the protection. "k_desired" counts those who have the desired outcome besides, and
-    "k_consistent" those who would get it with the private values that are released.
+    "k" counts the people whose quasi-identifiers fit the region. "k_effective" counts the people
+    who remain if an attacker reruns the protection. "k_desired" counts those of them who have the
+    desired outcome, and "k_consistent" the people who would get it with the released private
+    values.
     """
 
     # --- who counts -------------------------------------------------------------------------------
 
     counts_everyone_inside: ClassVar[bool]
-    """Whether everyone inside a region counts. If not, only the people mapped to it do.
+    """Whether every person inside a region counts; if not, only the people mapped to it count.
 
-    These are the people whose sensitive attributes must be diverse, too.
+    The sensitive attributes of the people who count must also be diverse.
     """
 
     counts_only_eligible: ClassVar[bool]
-    """Whether only people with the desired predicted outcome count among the k."""
+    """Whether only people whose predicted outcome is the desired one count among the k."""
 
     # --- regions ----------------------------------------------------------------------------------
 
     has_fixed_regions: ClassVar[bool]
-    """Whether every person is mapped to a region beforehand, whatever is asked and in any order.
+    """Whether each person is mapped to a region before the first query, and independent of queries.
 
-    Such a region can be built again from the people and the model, draws no random number, and
-    belongs to everyone in the population, not only to those for whom something was released.
+    Such a region can be built again from the people and the model, without random numbers. It
+    belongs to every person of the population, not only to people with a released explanation.
     """
 
     may_claim_optimality: ClassVar[bool]
-    """Whether a certificate may say that its region is the best one, or how far from it.
+    """Whether a certificate may state that its region is optimal, or the gap to the optimum.
 
     Only a search for the region of a single counterfactual can prove that.
     """
 
     default_least_pureness: ClassVar[float]
-    """Pureness below which nothing is released, where the policy does not set a floor.
+    """The pureness below which explanations are withheld if the policy does not set one.
 
-    What a region states should hold for most of its combinations.
+    The model should give the outcome for most combinations of a region.
     """
 
-    # --- what is released with a region -----------------------------------------------------------
+    # --- private values ---------------------------------------------------------------------------
 
     releases_counterfactuals: ClassVar[bool]
-    """Whether an explainer's counterfactuals are released themselves, with their private values.
+    """Whether the private values of an explainer's counterfactuals are released.
 
-    There is then no answer without an explainer, and what is released may have a value that is in
+    If so, there is no answer without an explainer, and an explanation may have a value that is in
     no training row.
     """
 
     can_be_published: ClassVar[bool]
-    """Whether everything that can ever be released is known beforehand, and can be published."""
+    """Whether all possible explanations exist before the first query, and can be published."""
 
-    # --- answers to a person's query --------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     promises_true_answers: ClassVar[bool]
-    """Whether the person who asks gets the desired outcome by following an answer exactly."""
+    """Whether the applicant gets the desired outcome by following an answer exactly."""
 
     may_have_margin: ClassVar[bool]
-    """Whether answers may have to be true with a margin, or for later models as well."""
+    """Whether a policy may require a margin, or the agreement of later models."""
 
 
 class LookupPromise(Promise):
-    """At least k people are inside each region: no one is named by looking people up.
+    """At least k people are inside each region, so looking people up identifies no one.
 
-    Regions are searched for one counterfactual at a time, so that somebody who repeats the search
-    for everyone may be left with a single person.
+    The search for a region starts from one counterfactual. An attacker who repeats the search for
+    every person may be left with a single person.
     """
 
     statement = (
-        "At least {} fit each region. Whoever reruns the algorithm for everybody may be left with"
-        " fewer"
+        "At least {} fit each region. An attacker who reruns the algorithm for every person may be"
+        " left with fewer"
     )
     not_stopped = (
         "inversion",
@@ -109,7 +110,7 @@ class LookupPromise(Promise):
     counts_only_eligible = False
     has_fixed_regions = False
     may_claim_optimality = True
-    default_least_pureness = 0.0  # a region at least holds for its own counterfactual
+    default_least_pureness = 0.0  # the model gives the outcome at least for the counterfactual
     releases_counterfactuals = True
     can_be_published = False
     promises_true_answers = False
@@ -117,15 +118,16 @@ class LookupPromise(Promise):
 
 
 class CataloguePromise(Promise):
-    """At least k people with the outcome are mapped to each region, and would get it with the
-    private values released.
+    """At least k people with the outcome are mapped to each region, and the model also gives k of
+    them the outcome with the released private values.
 
-    So k are left for somebody who reruns the protection and asks the model about everyone. Entries
-    are made beforehand, and answers to queries are searched for among them.
+    So k people remain even if an attacker reruns the protection and asks the model about every
+    person. Entries exist before the first query, and the search for an answer starts from them.
     """
 
     statement = (
-        "At least {} are left for whoever reruns the protection and asks the model about everybody"
+        "At least {} are left even if an attacker reruns the protection and asks the model about"
+        " every person"
     )
     not_stopped = ("intersection after a change",)
     promised_counts = frozenset({"k", "k_effective", "k_desired", "k_consistent"})
@@ -143,15 +145,15 @@ class CataloguePromise(Promise):
 PROMISES: Mapping[str, type[Promise]] = MappingProxyType(
     {"lookup": LookupPromise, "catalogue": CataloguePromise}
 )
-"""What a guarantee promises, by its name in policies and on certificates; the weakest first."""
+"""Each promise by the name of its guarantee in policies and certificates; the weakest first."""
 
 
 def promise_of(guarantee: str) -> type[Promise]:
-    """Return what the guarantee with this name promises.
+    """Return the promise of the guarantee with this name.
 
     Raises
     ------
     KeyError
-        If it is not the name of a guarantee of regions.
+        If there is no such guarantee.
     """
     return PROMISES[guarantee]

@@ -1,6 +1,4 @@
-"""Single values, read in one way whatever their dtype and spelling, and regions, to which
-quasi-identifiers are generalised.
-"""
+"""Regions, which generalise quasi-identifiers, and their values, in any dtype and spelling."""
 
 from __future__ import annotations
 
@@ -19,9 +17,8 @@ from pandas.api import types
 
 from cfk_plugin.errors import InputError
 
-# Types of values that can be read and written. A closed list: an explainer or a request may hold
-# anything, and what is let in is put on record, written as text and sent as JSON without further
-# checks.
+# The types of values that can be read and written. The list is closed, because an explainer or a
+# request may contain anything, and accepted values are logged and written without further checks.
 NUMBERS = {bool, int, float, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQefd")}
 DATES = {date, datetime, pd.Timestamp, np.datetime64}
 
@@ -35,21 +32,21 @@ _TRUTHS = {
 
 
 def is_missing(value: object) -> bool:
-    """Return True for a scalar that stands for a missing value."""
+    """Return True for a scalar that means a missing value, such as None, NaN or NaT."""
     return bool(types.is_scalar(value) and pd.isna(value))  # type: ignore[call-overload]
 
 
 def is_date(value: object) -> bool:
-    """Return True for a date, also as ISO text; nothing else is read as one."""
+    """Return True for a date or the ISO text of one."""
     if isinstance(value, str):
         return value.isascii() and _ISO.match(value) is not None
     return type(value) in DATES
 
 
 def to_number(value: Any) -> float:
-    """Read a number, or a date as seconds since 1970 (UTC); NaN if it is missing or neither.
+    """Return a number, or the seconds since 1970 (UTC) of a date; NaN for any other value.
 
-    A number is the shortest decimal that its own precision reads back: 0.1 in float32, too, is 0.1.
+    A float32 becomes the number with its shortest decimal: 0.1 in float32 is also 0.1.
     """
     if is_missing(value):
         return math.nan
@@ -68,11 +65,13 @@ def to_number(value: Any) -> float:
 
 
 def _in_float32(number: float) -> float:
+    """Round a number to the precision of float32."""
     with np.errstate(over="ignore"):
         return float(np.float32(number))
 
 
 def _seconds(value: Any) -> float:
+    """Return the seconds since 1970 (UTC) of a date or its ISO text; NaN if it is invalid."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -85,20 +84,21 @@ def _seconds(value: Any) -> float:
 
 
 def dates_of(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
-    """Return dates for numbers of seconds, to the microsecond."""
+    """Return the dates for numbers of seconds since 1970, to the microsecond."""
     return np.asarray(np.round(seconds * 1e6).astype(np.int64).view("M8[us]"))
 
 
 def to_date(seconds: float, zone: Any = None) -> pd.Timestamp:
-    """Return the date for a number of seconds, in a time zone if there is one."""
+    """Return the date for a number of seconds since 1970 (UTC), in the time zone if given."""
     moment = pd.Timestamp(dates_of(np.array([seconds]))[0])
     return moment if zone is None else moment.tz_localize("UTC").tz_convert(zone)
 
 
 def to_text(value: Any) -> str:
-    """Spell a value in one way whatever its dtype; a number is never rounded.
+    """Return one text for a value in any dtype; a number is never rounded.
 
-    3 and 3.0 are the same, 0.1 in every precision, and a day with or without midnight.
+    Equal values have the same text: 3 and 3.0, 0.1 in every precision, a day with or without its
+    midnight.
     """
     if isinstance(value, str):
         return str(value)
@@ -114,10 +114,10 @@ def to_text(value: Any) -> str:
 
 
 def spellings(value: Any) -> tuple[str, ...]:
-    """Return the texts that stand for a category, its usual one first.
+    """Return all texts that mean the same category, its usual text first.
 
-    "3" is also "3.0", "true" also "True", and a day may be written with midnight. If the value is
-    True itself, "1" and "yes" stand for it, too.
+    "3" is also "3.0", "true" is also "True", and a day may have a midnight. "1" and "yes" also mean
+    the bool True.
     """
     text = to_text(value)
     if isinstance(value, (bool, np.bool_)):
@@ -134,7 +134,7 @@ def spellings(value: Any) -> tuple[str, ...]:
 
 
 def natural(value: Any) -> Any:
-    """Return a scalar as plain Python shows it: no NumPy type, None for a missing value."""
+    """Return a scalar as a plain Python value instead of a NumPy one; None if it is missing."""
     if type(value) in (str, int, bool):
         return value
     if is_missing(value):
@@ -145,20 +145,20 @@ def natural(value: Any) -> Any:
 
 
 def json_value(value: Any) -> Any:
-    """Turn a scalar into what JSON can hold: None for a missing value, ISO text for a date."""
+    """Return a scalar as a JSON-ready value: None if it is missing, ISO text for a date."""
     plain = natural(value)
     if isinstance(plain, date):
-        text = to_text(plain)  # a day has no time, in JSON, too
+        text = to_text(plain)  # a day is written without its midnight
         return text if _ISO.fullmatch(text) else plain.isoformat()
-    if isinstance(plain, Decimal):  # JSON has no decimals: a float if it is written alike, or text
-        is_written_alike = Decimal(repr(float(plain))) == plain
-        return float(plain) if is_written_alike else str(plain)
+    if isinstance(plain, Decimal):  # JSON has no decimals: write a float if it is exact, or text
+        is_exact = Decimal(repr(float(plain))) == plain
+        return float(plain) if is_exact else str(plain)
     return plain
 
 
 def spelled(value: Any) -> str:
-    """Return a value of a region as it is shown."""
-    if isinstance(value, float):  # the shortest decimal, also of a large number
+    """Return the text of a value of a region for people: no ".0", no midnight, "missing"."""
+    if isinstance(value, float):  # the shortest decimal, even for a large number
         return float.__repr__(value).removesuffix(".0")
     if type(value) in DATES and not is_missing(value):
         moment = pd.Timestamp(value)
@@ -167,9 +167,9 @@ def spelled(value: Any) -> str:
 
 
 def time_of_day(moment: pd.Timestamp) -> str:
-    """Return the time of a date as people write it, without seconds if they are zero.
+    """Return the time of a date for people, without seconds if they are zero.
 
-    It is empty at midnight, in any time zone: then the date is a day.
+    It is empty at midnight, since the date then means a day.
     """
     if moment == moment.normalize():
         return ""
@@ -183,10 +183,19 @@ class Interval:
     Attributes
     ----------
     low, high : number, Timestamp or str
-        Both ends, included; of an ordinal attribute the first and last level. None when only
+        Both ends, included. For an ordinal attribute, the first and last level. None if only
         missing values are inside.
-    missing, levels : bool, and tuple of str, optional
-        Whether a missing value is inside too; the levels inside, in order, of an ordinal attribute.
+    missing : bool
+        Whether a missing value is inside too.
+    levels : tuple of str, optional
+        For an ordinal attribute, the levels inside, in order.
+
+    Examples
+    --------
+    >>> 25 in Interval(24, 27)
+    True
+    >>> str(Interval(24, 27, missing=True))
+    '24–27 or missing'
     """
 
     low: Any
@@ -208,12 +217,12 @@ class Interval:
         high = to_number(self.high)
         if low <= number <= high:
             return True
-        # An end that went through float32, as cells of such a table do, is this end.
+        # a cell of float32 may differ from the same end by rounding
         return number % 1 != 0 and number in (_in_float32(low), _in_float32(high))
 
     @property
     def is_single(self) -> bool:
-        """Whether just one value is inside."""
+        """Whether exactly one value is inside; a missing value counts as one."""
         return (self.low == self.high) and not (self.missing and self.low is not None)
 
     def __str__(self) -> str:
@@ -235,7 +244,12 @@ class Region(Mapping[str, Part]):
     Parameters
     ----------
     parts : mapping of quasi-identifier to `Interval` or ``frozenset`` of values
-        None among the values stands for a missing one.
+        None in a set means a missing value.
+
+    Raises
+    ------
+    InputError
+        If a part is neither an `Interval` nor a non-empty ``frozenset``.
 
     Examples
     --------
@@ -249,7 +263,10 @@ class Region(Mapping[str, Part]):
     def __post_init__(self) -> None:
         for name, part in self.parts.items():
             if not isinstance(part, (Interval, frozenset)) or part == frozenset():
-                raise InputError(f"region of {name!r} must be an Interval or a non-empty frozenset")
+                raise InputError(
+                    f"region of {name!r} must be an Interval or a non-empty frozenset, got"
+                    f" {type(part).__name__}"
+                )
         object.__setattr__(self, "parts", dict(self.parts))
 
     def __getitem__(self, name: str) -> Part:
@@ -265,7 +282,18 @@ class Region(Mapping[str, Part]):
         return hash(frozenset(self.parts.items()))
 
     def contains(self, row: Mapping[str, Any]) -> bool:
-        """Return True if a person with these quasi-identifiers fits the region."""
+        """Return True if a person with these quasi-identifiers fits the region.
+
+        Parameters
+        ----------
+        row : mapping or Series
+            The person's value of each quasi-identifier, in any dtype and spelling.
+
+        Raises
+        ------
+        InputError
+            If a quasi-identifier is missing in `row`.
+        """
         has_names = isinstance(row, (Mapping, pd.Series))
         missing = [name for name in self.parts if not has_names or name not in row]
         if missing:
@@ -276,9 +304,9 @@ class Region(Mapping[str, Part]):
         return all(part_contains(part, row[name]) for name, part in self.parts.items())
 
     def members(self, population: Any) -> NDArray[np.int64]:
-        """Return the positions of the population's rows that fit the region.
+        """Return the positions of the rows of a `Population` inside the region, shape (n_inside,).
 
-        Only for the data holder: positions lead to people.
+        Only the data holder may see them, because positions identify people.
         """
         rows: NDArray[np.int64] = population.members(self)
         return rows
@@ -305,7 +333,7 @@ def part_to_dict(part: Part) -> dict[str, Any]:
 
 
 def part_from_dict(data: Mapping[str, Any]) -> Part:
-    """Read back what `part_to_dict` wrote; dates stay ISO strings that the population parses."""
+    """Return the part that `part_to_dict` wrote; dates stay ISO text."""
     if data.get("kind") == "interval":
         levels = tuple(data["levels"]) if data.get("levels") is not None else None
         return Interval(data["low"], data["high"], bool(data.get("missing", False)), levels)
@@ -313,7 +341,7 @@ def part_from_dict(data: Mapping[str, Any]) -> Part:
 
 
 def part_to_text(part: Part) -> str:
-    """Write one part for a cell of a table: ``24–27``, ``{A, B}`` or the single value."""
+    """Return the text of one part for people: ``24–27``, ``{A, B}`` or the single value."""
     if isinstance(part, Interval):
         return str(part)
     if len(part) == 1:
@@ -327,7 +355,7 @@ def sorted_values(values: frozenset[Any]) -> list[Any]:
 
 
 def part_of(value: Any) -> Part:
-    """Return the part of a region that holds only this value; an `Interval` is one already."""
+    """Return the part of a region that contains only this value; return an `Interval` unchanged."""
     if isinstance(value, Interval):
         return value
     if pd.isna(value):
@@ -349,9 +377,9 @@ def part_contains(part: Part, value: Any) -> bool:
 
 
 def read_like(part: Part, value: Any) -> Any:
-    """Return a value in the type of a part of its column, so that both are shown alike.
+    """Convert a value to the type of a part of its column, so that both have the same format.
 
-    A value of another kind stays as it is.
+    A value of another kind is returned unchanged.
     """
     if isinstance(part, Interval):
         if part.low is None or part.levels is not None or is_date(value) != is_date(part.low):

@@ -1,4 +1,4 @@
-"""Relations between features: rules that every answer obeys.
+"""Relations between features: rules that every answer must obey.
 
 A rule compares sums of numbers, or features with values, and may have a condition::
 
@@ -6,12 +6,12 @@ A rule compares sums of numbers, or features with values, and may have a conditi
     if owns_home then rent == 0
     education in ["master", "doctorate"] or income <= 90000
 
-Names of features that are not words stand in backticks. Numbers may be added, subtracted, and
-multiplied or divided by a constant; dates count in days, and are compared with dates in quotes.
-Comparisons may be joined by ``and``, ``or`` and ``not``. A rule is not judged of a row that lacks
-one of its numbers or levels.
+A name with spaces or signs stands in backticks. Numbers may be added and subtracted, and multiplied
+or divided by a constant. Dates count in days, and are compared with dates in quotes. ``and``,
+``or`` and ``not`` join comparisons. If a row lacks a number or level of a rule, the rule does not
+apply to it.
 
-Python's parser reads a rule, and nothing of it is executed.
+Python's parser reads a rule, and no part of it is executed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from cfk_plugin.data.codes import Codes, Column, Floats, Mask
 
 Test = Callable[["Floats"], "Mask"]
-"""From rows, shape (n_rows, n_features), to a mask of shape (n_rows,)."""
+"""Takes rows, shape (n_rows, n_features), and returns a mask of shape (n_rows,)."""
 
 Quantity = Callable[["Floats"], "Floats"]
-"""From rows, shape (n_rows, n_features), to numbers of shape (n_rows,)."""
+"""Takes rows, shape (n_rows, n_features), and returns numbers of shape (n_rows,)."""
 
 _CONDITIONAL = re.compile(r"\s*if\s+(.+?)\s+then\s+(.+)", re.DOTALL)
 _QUOTED_NAME = re.compile(r"`([^`]+)`")
-_SAME = 1e-9  # numbers that differ by less are equal, or by a thousandth of that share of them
+_SAME = 1e-9  # the difference up to which numbers are equal, absolute; 1e-12 relative
 _FORM = 'write a rule such as "years_employed <= age - 15" or "if owns_home then rent == 0"'
 
 _COMPARISONS: Mapping[type[ast.cmpop], str] = {
@@ -58,16 +58,16 @@ _MIRRORED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "==", "!=": "!="}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Relation:
-    """A rule about the rows of one table.
+    """A rule as a test of encoded rows.
 
     Attributes
     ----------
     text : str
-        As it was declared.
+        The declared text.
     test : Test
-    code_of_missing : mapping of position of each column to its code of a missing number or level
-        The rule is not judged of a row with one of these codes. It is NaN for categories, of which
-        a missing one is another category.
+    code_of_missing : mapping of position of a column to float
+        The code of a missing number or level; a row with this code obeys the rule. It is NaN for
+        categories, as a missing category is a category of its own.
     unknown : tuple of str
         Columns that the rule compares with a value that the table does not have.
     """
@@ -79,7 +79,7 @@ class Relation:
 
     @classmethod
     def read(cls, text: str, codes: Codes) -> Relation:
-        """Return a rule about rows with some codes.
+        """Read the text of a rule about rows that `codes` encodes.
 
         Raises
         ------
@@ -97,7 +97,10 @@ class Relation:
         return cls(text, test, code_of_missing, tuple(reader.unknown))
 
     def is_obeyed(self, rows: Floats) -> Mask:
-        """Return which rows, (n_rows, n_features), obey the rule or lack a number; (n_rows,)."""
+        """Return which rows, shape (n_rows, n_features), obey the rule; shape (n_rows,).
+
+        A row without one of its numbers or levels obeys it.
+        """
         is_obeyed = self.test(rows)
         for j, code_of_missing in self.code_of_missing.items():
             is_obeyed |= rows[:, j] == code_of_missing
@@ -105,12 +108,12 @@ class Relation:
 
 
 def checked(rules: Any, features: Iterable[str]) -> tuple[str, ...]:
-    """Return rules as a tuple.
+    """Return the texts of rules as a tuple, after checking their syntax and their features.
 
     Raises
     ------
     SchemaError
-        If they are not a list of texts, or one cannot be read or names an unknown feature.
+        If `rules` is not a list of texts, or a rule cannot be read or names an unknown feature.
     """
     if rules is None:
         return ()
@@ -121,20 +124,20 @@ def checked(rules: Any, features: Iterable[str]) -> tuple[str, ...]:
     for text in texts:
         if not isinstance(text, str):
             raise SchemaError(f"a rule must be a text, got {type(text).__name__}; {_FORM}")
-        used = _names(_tree(text))
-        unknown = [name for name in used if name not in names]
+        rule_features = _names(_tree(text))
+        unknown = [name for name in rule_features if name not in names]
         if unknown:
             raise SchemaError(
                 f"rule {text!r}: {', '.join(unknown)} is not a feature; features are"
                 f" {', '.join(names)}{did_you_mean(unknown, names)}"
             )
-        if not used:
+        if not rule_features:
             raise SchemaError(f"rule {text!r} names no feature; {_FORM}")
     return texts
 
 
 def _tree(text: str) -> ast.expr:
-    """Return the expression of a rule; a condition becomes "not the condition, or the rest"."""
+    """Return the syntax tree of a rule; "if a then b" becomes "not a or b"."""
     name_of_word: dict[str, str] = {}
 
     def word(match: re.Match[str]) -> str:
@@ -164,12 +167,12 @@ def _names(tree: ast.expr) -> list[str]:
 
 
 class _Reader:
-    """Makes functions of rows from the expression of a rule.
+    """Translates the syntax tree of a rule to functions of rows.
 
     Attributes
     ----------
     unknown : list of str
-        Columns that were compared with a value without a code.
+        Columns that the rule compares with a value without a code.
     """
 
     def __init__(self, text: str, codes: Codes) -> None:
@@ -178,11 +181,11 @@ class _Reader:
         self.unknown: list[str] = []
 
     def test(self, node: ast.expr) -> Test:
-        """Return the test of a comparison, of several, or of a feature that is true or false."""
+        """Return the test of a comparison, of joined comparisons, or of a true or false feature."""
         if isinstance(node, ast.BoolOp):
             tests = [self.test(part) for part in node.values]
-            joined = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-            return lambda rows: joined.reduce([test(rows) for test in tests])
+            join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+            return lambda rows: join.reduce([test(rows) for test in tests])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             test = self.test(node.operand)
             return lambda rows: ~test(rows)
@@ -197,7 +200,7 @@ class _Reader:
         raise self._unreadable(node)
 
     def _truth(self, name: str) -> Test:
-        """Return the test whether a feature is true, or a number is not 0."""
+        """Return the test of whether a feature is true, or whether a number differs from 0."""
         j, column = self._column(name)
         if column.kind == "number":
             return lambda rows: rows[:, j] != 0
@@ -232,19 +235,20 @@ class _Reader:
         return self._column(name)[1].kind == "number"
 
     def _listed(self, node: ast.expr) -> list[Any]:
+        """Return the constants of a list."""
         if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             raise self._unreadable(node)
         return [self._constant(element) for element in node.elts]
 
     def _constant(self, node: ast.expr) -> Any:
-        """Return the value of a constant, which may be negative."""
+        """Return the value of a literal, such as -5 or "master"."""
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError):
             raise self._unreadable(node) from None
 
     def _compared_with_value(self, name: str, sign: str, values: list[Any]) -> Test:
-        """Return the test whether a feature compares so with any of some values."""
+        """Return the test of whether the comparison is true for a feature and any of the values."""
         j, column = self._column(name)
         if sign not in ("==", "!=") and not column.is_line:
             raise SchemaError(
@@ -253,7 +257,8 @@ class _Reader:
             )
         if column.is_line and None in values:
             raise SchemaError(
-                f"rule {self._text!r}: a row without {name} is not judged, so leave None out"
+                f"rule {self._text!r}: the rule does not apply to a row without {name}; leave None"
+                " out"
             )
         constants = column.encode(_on_clock_of(column, values))
         if np.isnan(constants).any():
@@ -266,7 +271,7 @@ class _Reader:
         return test
 
     def _quantity(self, node: ast.expr) -> Quantity:
-        """Return the numbers of a linear expression; of dates, in days."""
+        """Return the function that calculates a linear expression; dates count in days."""
         if isinstance(node, ast.Constant) and _is_plain_number(node.value):
             constant = float(node.value)  # type: ignore[arg-type]
             return lambda rows: np.full(len(rows), constant)
@@ -309,16 +314,19 @@ class _Reader:
             is_linear = is_right_constant and bool(self._quantity(node.right)(np.empty((1, 0)))[0])
         if not is_linear:
             raise SchemaError(
-                f"rule {self._text!r}: features are multiplied and divided by constants only"
+                f"rule {self._text!r}: a feature can only be multiplied or divided by a constant"
+                " other than 0"
             )
 
     def _column(self, name: str) -> tuple[int, Column]:
+        """Return the position of a feature and its column."""
         j = self._codes.names.index(name)
         return j, self._codes.columns[j]
 
     def _unreadable(self, node: ast.expr) -> SchemaError:
+        """Return the error for a part of the rule that is not allowed there."""
         return SchemaError(
-            f"rule {self._text!r}: {ast.unparse(node)!r} has no meaning there; {_FORM}"
+            f"rule {self._text!r}: {ast.unparse(node)!r} cannot stand there; {_FORM}"
         )
 
 
@@ -331,7 +339,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _on_clock_of(column: Column, values: list[Any]) -> pd.Series:
-    """Return values of a rule; dates that state no time zone are on the clock of their column."""
+    """Return values of a rule; dates without a time zone get the zone of the column."""
     series = pd.Series(values, dtype=object)
     zone = zone_of(column.dtype)
     if zone is None:
@@ -345,7 +353,7 @@ def _is_plain_number(value: object) -> bool:
 
 
 def _compared(first: NDArray[Any], sign: str, second: NDArray[Any]) -> Mask:
-    """Return how numbers compare; those that differ only by rounding are equal."""
+    """Compare numbers with a sign such as "<="; numbers that differ only by rounding are equal."""
     tolerance = _SAME * (1 + np.maximum(np.abs(first), np.abs(second)) / 1000)
     difference = first - second
     is_same = np.abs(difference) <= tolerance

@@ -1,5 +1,6 @@
-"""Round numbers and dates, which people can read: steps of 1, 2 and 5 times a power of ten, and of
-seconds, minutes, hours and days.
+"""Rounds numbers and dates so that people can read them.
+
+Steps are 1, 2 and 5 times a power of ten, and numbers of seconds, minutes, hours and days.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _STEPS_BELOW_A_DAY = np.concatenate(
         np.array([1.0, 2.0, 3.0, 6.0, 12.0]) * _HOUR,
     ]
 )
-_ROUNDING = 0.05  # share of a change, or of a range, that a step may be
+_ROUNDING = 0.05  # the largest step, as a share of a change or of a range
 _TIE = 1e-9
 
 
 def resolution_of_dates(seconds: Floats) -> float:
-    """Return the largest of a day, an hour, a minute and a second that all dates are multiples of.
+    """Return the longest unit whose multiples all dates are: a day, hour, minute or second.
 
-    A fraction of a second counts as a second.
+    The unit is in seconds. Dates with fractions of a second also have the unit of a second.
     """
     for step in (DAY, _HOUR, _MINUTE):
         if not np.any(seconds % step):
@@ -38,13 +39,14 @@ def resolution_of_dates(seconds: Floats) -> float:
 
 
 def steps_within(sizes: Floats, finest: float, *, are_dates: bool = False) -> Floats:
-    """Return the largest step that is at most 5 % of each size, but at least the finest.
+    """Return the largest step that is at most 5 % of each size, but at least `finest`.
 
     Parameters
     ----------
-    sizes : array of any shape; changes or ranges, of dates in seconds
+    sizes : array of any shape
+        Changes or ranges; in seconds for dates.
     finest : float
-        Of dates: what `resolution_of_dates` returns.
+        For dates, the result of `resolution_of_dates`.
     are_dates : bool
     """
     limits = np.maximum(np.abs(sizes) * _ROUNDING, finest)
@@ -66,7 +68,7 @@ def _decimal_steps(limits: Floats) -> Floats:
 
 
 def multiples(counts: Floats, steps: Floats) -> Floats:
-    """Return counts times steps as people write them: 0.6 and not 0.6000000000000001."""
+    """Return counts times steps without rounding errors: 0.6 and not 0.6000000000000001."""
     n_decimals = np.maximum(-np.floor(np.log10(steps) + _TIE), 0.0)
     scale = 10.0**n_decimals
     numbers: Floats = np.rint(counts * steps * scale) / scale
@@ -76,9 +78,9 @@ def multiples(counts: Floats, steps: Floats) -> Floats:
 def round_outwards(
     factual: Floats, changes: Floats, finest: float, *, are_dates: bool = False
 ) -> Floats:
-    """Return numbers plus changes, as multiples of a step away from the numbers.
+    """Return `factual + changes`, rounded to a multiple of a step, away from `factual`.
 
-    The step of each is that of `steps_within` for the change. The arrays are broadcast together.
+    `steps_within` chooses the step for each change. The arrays are broadcast together.
     """
     steps = steps_within(changes, finest, are_dates=are_dates)
     counts = (factual + changes) / steps

@@ -1,5 +1,5 @@
-"""The schema: what each column of the training table is to privacy, what its values are, and how it
-generalises.
+"""The schema: for each column of the training table its role in privacy, its kind of values, and
+how regions generalise it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,27 @@ Kind = Literal["numeric", "ordinal", "nominal", "hierarchical"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Hierarchy:
-    """A tree over the values of an attribute, to whose nodes regions generalise.
+    """A tree over the values of an attribute. Regions generalise a value to a node of the tree.
 
     Build it with `Hierarchy.of`.
+
+    Attributes
+    ----------
+    leaves : tuple of str
+        The values, depth-first, so that the leaves under a node are a range of positions.
+    titles : tuple of str
+        The label of each node. The first ``len(leaves)`` nodes are the leaves themselves.
+    low, high : array, shape (n_nodes,)
+        The positions of the first and the last leaf under each node.
+    parent : array, shape (n_nodes,)
+        The parent of each node; -1 for the root.
     """
 
-    # the values in depth-first order: those under a node are a range of numbers
     leaves: tuple[str, ...]
-    # one per node; the first ``len(leaves)`` nodes are the leaves themselves
     titles: tuple[str, ...]
-    low: NDArray[np.int32]  # first leaf under each node
-    high: NDArray[np.int32]  # last leaf under each node
-    parent: NDArray[np.int32]  # of each node, -1 at the root
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+    parent: NDArray[np.int32]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):
@@ -65,15 +74,18 @@ class Hierarchy:
 
     @classmethod
     def of(cls, table: Hierarchy | pd.DataFrame | Mapping[Any, Sequence[Any]]) -> Hierarchy:
-        """Read a table from value to its ancestors, nearest ancestor first (the layout that ARX
-        uses).
+        """Build a hierarchy from a table of values and their ancestors, the layout of ARX.
 
         Parameters
         ----------
         table : DataFrame or mapping
-            First column the values, the others their ancestors, level by level; or ``{value:
-            [parent, ...]}``. All rows have the same depth. A root ``*`` is added when the last
-            level has more than one label.
+            A table with the values in the first column and their ancestors in the others, nearest
+            first; or ``{value: [parent, grandparent, ...]}``. All rows must have the same depth. If
+            the last level has more than one label, a root ``*`` is added.
+
+        Returns
+        -------
+        Hierarchy
 
         Raises
         ------
@@ -93,14 +105,15 @@ class Hierarchy:
         rows = _values_with_ancestors(table)
         if not rows or len({len(row) for row in rows}) != 1:
             raise SchemaError(
-                "a hierarchy needs at least one value and the same number of levels for each"
+                "a hierarchy needs at least one value and the same number of levels for each; add"
+                " the missing ancestors"
             )
         if len({row[0] for row in rows}) != len(rows):
-            raise SchemaError("a hierarchy lists a value twice; give each value one row")
+            raise SchemaError("a hierarchy contains a value twice; give each value one row")
         if len({row[-1] for row in rows}) > 1 or len(rows[0]) == 1:
             rows = [(*row, "*") for row in rows]
         rows.sort(key=lambda row: row[::-1])
-        # A node is known by the path from it to the root. By node: its first and last leaf.
+        # The path from a node to the root identifies the node: its first and its last leaf.
         low: dict[tuple[str, ...], int] = {}
         high: dict[tuple[str, ...], int] = {}
         for level in range(len(rows[0])):
@@ -120,7 +133,7 @@ class Hierarchy:
         )
 
     def cover(self, values: Sequence[str]) -> int:
-        """Return the lowest node that holds all the given values."""
+        """Return the position in `titles` of the lowest node above all these values."""
         position = {leaf: i for i, leaf in enumerate(self.leaves)}
         places = [position[value] for value in values]
         first = min(places)
@@ -139,7 +152,8 @@ def _values_with_ancestors(table: Any) -> list[tuple[str, ...]]:
     if isinstance(table, Mapping):
         return [(to_text(value), *map(to_text, ancestors)) for value, ancestors in table.items()]
     raise SchemaError(
-        f"a hierarchy is a table or a mapping, value to its ancestors; got {type(table).__name__}"
+        "a hierarchy is a table or a mapping from each value to its ancestors; got"
+        f" {type(table).__name__}"
     )
 
 
@@ -153,7 +167,7 @@ ONE_VALUE = (
 
 
 def _names(frame: pd.DataFrame, names: Any, label: str) -> tuple[str, ...]:
-    """Return columns of the table from any iterable of their names; raise if one is unknown."""
+    """Return column names as a tuple; raise a SchemaError if the table lacks one of them."""
     if isinstance(names, str):
         raise SchemaError(
             f"{label} columns must be a list of names, not one string; write [{names!r}]"
@@ -161,8 +175,8 @@ def _names(frame: pd.DataFrame, names: Any, label: str) -> tuple[str, ...]:
     if not isinstance(names, Iterable):
         raise SchemaError(f"{label} columns must be a list of names, got {type(names).__name__}")
     listed_names = tuple(names)
-    is_known = [isinstance(name, str) and name in frame.columns for name in listed_names]
-    unknown = [str(name) for name, known in zip(listed_names, is_known, strict=True) if not known]
+    is_column = [isinstance(name, str) and name in frame.columns for name in listed_names]
+    unknown = [str(name) for name, ok in zip(listed_names, is_column, strict=True) if not ok]
     if unknown:
         raise SchemaError(
             f"{label}: unknown column {', '.join(unknown)}; the table has {list(frame.columns)}"
@@ -172,7 +186,7 @@ def _names(frame: pd.DataFrame, names: Any, label: str) -> tuple[str, ...]:
 
 
 def _mapping(settings: Any, label: str, form: str) -> dict[Any, Any]:
-    """Return a mapping or a Series as a dictionary, which is empty for None."""
+    """Return a mapping or a Series as a dict; an empty dict for None."""
     if settings is None:
         return {}
     if not isinstance(settings, (Mapping, pd.Series)):
@@ -181,13 +195,14 @@ def _mapping(settings: Any, label: str, form: str) -> dict[Any, Any]:
 
 
 def _by_name(frame: pd.DataFrame, settings: Any, label: str, form: str) -> dict[str, Any]:
-    """Return the settings of columns of the table; raise if a column is unknown."""
+    """Return settings by column as a dict; raise a SchemaError if the table lacks a column."""
     setting_of_name = _mapping(settings, label, f"column to {form}")
     _names(frame, setting_of_name, label)
     return setting_of_name
 
 
 def _check_columns(columns: Mapping[str, Attribute], roles: Mapping[str, Role]) -> None:
+    """Raise a SchemaError if `columns` has settings that are not used or not an Attribute."""
     for name, declared in columns.items():
         if roles[name] in ("identifier", "subject"):
             raise SchemaError(
@@ -202,7 +217,7 @@ def _check_columns(columns: Mapping[str, Attribute], roles: Mapping[str, Role]) 
 
 
 def _how_to_make_a_table(argument: object) -> str:
-    """Return the end of a message about an argument that is not a table."""
+    """Return a hint for an error message about an argument that is not a table."""
     if isinstance(argument, (str, PurePath)):
         return "; read the file first, as with pd.read_csv(path)"
     if isinstance(argument, np.ndarray):
@@ -211,12 +226,13 @@ def _how_to_make_a_table(argument: object) -> str:
 
 
 def _check_table(frame: object) -> None:
-    """Refuse what is not a table of rows and columns that have a name each."""
+    """Raise a SchemaError unless `frame` has rows and columns with distinct names."""
     if not isinstance(frame, pd.DataFrame) or frame.empty:
         description = "an empty one" if isinstance(frame, pd.DataFrame) else type(frame).__name__
-        needed = "a table (pandas, polars or pyarrow) with at least one row and one column"
-        hint = _how_to_make_a_table(frame)
-        raise SchemaError(f"a schema needs {needed}; got {description}{hint}")
+        raise SchemaError(
+            "a schema needs a table (pandas, polars or pyarrow) with at least one row and one"
+            f" column; got {description}{_how_to_make_a_table(frame)}"
+        )
     if not frame.columns.is_unique:
         raise SchemaError("the table has two columns of the same name; rename one")
     if not all(isinstance(c, str) for c in frame.columns):
@@ -226,6 +242,7 @@ def _check_table(frame: object) -> None:
 
 
 def _roles_of(frame: pd.DataFrame, names_of_role: Mapping[Role, Iterable[str]]) -> dict[str, Role]:
+    """Return the role of each column; raise a SchemaError if a column has two."""
     roles: dict[str, Role] = {}
     for role, names in names_of_role.items():
         for name in _names(frame, names, role):
@@ -237,28 +254,29 @@ def _roles_of(frame: pd.DataFrame, names_of_role: Mapping[Role, Iterable[str]]) 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Attribute:
-    """Rare settings of one column, for ``columns=`` of `Schema.from_frame`, which reads them.
+    """Rare settings of one column, for ``columns=`` of `Schema.from_frame`.
 
     Attributes
     ----------
     hierarchy : Hierarchy, DataFrame or mapping, optional
-        A `Hierarchy`, or what `Hierarchy.of` reads.
+        A `Hierarchy`, or a table that `Hierarchy.of` reads.
     weight : float, optional
-        Relative weight of a quasi-identifier in NCP. Default 1; all weights are normalised to a sum
-        of 1.
+        The relative weight of a quasi-identifier in NCP; default 1. The schema scales all weights
+        to a sum of 1.
     bounds : pair of numbers or dates, optional
-        Lowest and highest value of a numeric column.
+        The lowest and the highest value of a numeric column.
     bins : sequence of numbers or dates, optional
-        Edges of the public bins of a numeric feature: declared, never computed from the rows.
+        The edges of public bins of a numeric feature. Differential privacy uses them, because edges
+        that are computed from the rows would disclose rows.
     categories : sequence or pandas.CategoricalDtype, optional
         All values that a nominal column may have; for differential privacy.
     whole : bool
-        Whether a numeric column has whole numbers only, or a column of dates days without times,
-        for differential privacy. It takes other numbers for fractional, as one person's value can
-        change the dtype for everyone.
+        For differential privacy: whether a numeric column has only whole numbers, or a column of
+        dates only days. The dtype of the table is not used, because one person's value can change
+        it.
     phrases : str or mapping of value to words, optional
-        Words for the values, which stand alone: a text with ``{}`` for the value, ``"{} open
-        {loan|loans}"``, or ``{"A14": "no current account"}``.
+        Words for the values in sentences, which need no title: a text with ``{}`` for the value,
+        such as ``"{} open {loan|loans}"``, or ``{"A14": "no current account"}``.
 
     Examples
     --------
@@ -286,43 +304,45 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaAttribute:
-    """One column: its role in privacy, its kind, and how it may be generalised.
+    """One column of a `Schema`: its role in privacy, its kind of values, and its rules.
 
     Attributes
     ----------
     name : str
     role : {"identifier", "subject", "quasi-identifier", "sensitive", "other", "target"}
-        Identifiers and the subject key never leave; quasi-identifiers are generalised; sensitive
-        attributes are checked by l-diversity and t-closeness; others are private too, and released
-        as they are.
+        Identifiers and the subject key are never released. Quasi-identifiers are generalised.
+        Sensitive and other attributes are private; l-diversity and t-closeness check the sensitive
+        ones.
     kind : {"numeric", "ordinal", "nominal", "hierarchical"}
-        Numeric (dates too) and ordinal attributes generalise to ranges, nominal ones to sets,
-        others to nodes.
+        Regions generalise numbers, dates and levels to ranges, nominal values to sets, and
+        hierarchical values to nodes of the hierarchy.
     weight : float
-        Share of this quasi-identifier in NCP; all shares add up to 1.
+        The share of this quasi-identifier in NCP; all shares add up to 1.
     levels : tuple of str, optional
-        Those of an ordinal attribute, in order.
+        The levels of an ordinal attribute, in order.
     hierarchy : Hierarchy, optional
     bounds : tuple of float, optional
-        Declared (low, high) of a numeric attribute; a counterfactual outside is not released.
+        The declared lowest and highest number. A counterfactual outside is not released.
     nullable : bool
-        Whether missing values may occur.
+        Whether values may be missing.
     bins : tuple of float, optional
-        Strictly increasing edges of public bins of a numeric feature (of a date: seconds). A bin
-        has its lower edge and not its upper one, the last bin has both.
+        The strictly increasing edges of public bins of a numeric feature; dates in seconds. A bin
+        includes its lower edge, and the last bin both edges.
     categories : tuple of str, int, float or bool, optional
-        Declared values of a nominal attribute, as they stand in the table.
+        The declared values of a nominal attribute, spelled as in the table.
     learned : tuple of str
-        Settings that were read from the rows; differential privacy refuses them.
+        The settings that come from the rows; differential privacy does not accept them.
     dtype : str, optional
-        Declared type, such as ``"int64"`` or ``"datetime64[us]"``, never the table's: that of
-        differentially private rows. None leaves numbers fractional.
+        The declared type of differentially private rows, such as ``"int64"`` or
+        ``"datetime64[us]"``; it never comes from the table. None makes numbers fractional.
     change : {"any", "increase", "decrease", "never"}
-        What a person can change of it; an explanation that asks for another change is not released.
+        The changes that are possible for a person. An explanation with another change is not
+        released.
     never_advised : tuple of str or None
-        Values, spelled as text, that nobody is told to change to; None stands for a missing value.
+        The values, as text, to which no explanation asks a person to change; None is a missing
+        value.
     cost : float
-        By which a change of it is multiplied when the nearest answer is searched.
+        The factor of a change of this feature in the distance of an answer.
     """
 
     name: str
@@ -349,23 +369,25 @@ class SchemaAttribute:
         is_number = self.kind == "numeric"
         is_tree = self.kind == "hierarchical"
         rules = {
-            "levels belong to ordinal attributes, and each needs them": (
+            "ordinal attributes need levels, and no others have levels": (
                 (self.kind == "ordinal") == (levels is not None)
             ),
             "ordinal levels must be distinct and not empty": (
                 levels is None or 0 < len(levels) == len({*levels})
             ),
-            "a hierarchy belongs to hierarchical attributes only": (
+            "only hierarchical attributes can have a hierarchy": (
                 is_tree == (self.hierarchy is not None)
             ),
             "bounds are (low, high) of a numeric attribute": (
                 bounds is None or (is_number and len(bounds) == 2 and bounds[0] <= bounds[1])
             ),
             "weight must be a finite number >= 0": 0 <= self.weight < inf,
-            "a weight is of quasi-identifiers only": (
+            "only quasi-identifiers can have a weight": (
                 self.weight == 0 or self.role == "quasi-identifier"
             ),
-            "bins are for numeric features": bins is None or (is_number and self.role in _FEATURES),
+            "only numeric features can have bins": (
+                bins is None or (is_number and self.role in _FEATURES)
+            ),
             "bins are at least 2 numbers (or dates), strictly increasing": (
                 bins is None
                 or (
@@ -374,21 +396,21 @@ class SchemaAttribute:
                     and all(a < b for a, b in pairwise(bins))
                 )
             ),
-            "categories are of nominal attributes; others declare levels, ...": (
+            "only nominal attributes can have categories; list levels in ordinal": (
                 categories is None or self.kind == "nominal"
             ),
-            "categories are texts, numbers or booleans, and at least one": (
+            "categories must be at least one text, number or boolean": (
                 categories is None
                 or (
                     len(categories) > 0
                     and all(isinstance(value, (str, int, float, bool)) for value in categories)
                 )
             ),
-            "categories must be distinct, however they are spelled": (
+            "categories must be distinct; 1 and 1.0 are two spellings of one": (
                 categories is None
                 or len({to_text(value) for value in categories}) == len(categories)
             ),
-            "change is one of any, increase, decrease, never": self.change in get_args(Change),
+            "change must be any, increase, decrease or never": self.change in get_args(Change),
             "only features can be immutable or monotone": (
                 self.change == "any" or self.role in _FEATURES
             ),
@@ -396,30 +418,32 @@ class SchemaAttribute:
                 self.change in ("any", "never") or self.kind in ("numeric", "ordinal")
             ),
             "cost must be a finite number > 0": 0 < self.cost < inf,
-            "cost is of features only": self.cost == 1 or self.role in _FEATURES,
-            "never_advise is of features only": not self.never_advised or self.role in _FEATURES,
-            "never_advise can name None, a missing value, but no number or date: limit these with"
-            " bounds, or with permitted_range in a call": (
+            "only features can have a cost": self.cost == 1 or self.role in _FEATURES,
+            "only features can be in never_advise": (
+                not self.never_advised or self.role in _FEATURES
+            ),
+            "never_advise can contain None, a missing value, but no number or date: limit these"
+            " with bounds, or with permitted_range in a call": (
                 not is_number or {*self.never_advised} <= {None}
             ),
         }
-        for rule, is_kept in rules.items():
-            if not is_kept:
+        for rule, is_obeyed in rules.items():
+            if not is_obeyed:
                 raise SchemaError(f"column {self.name!r}: {rule}")
 
     @property
     def undeclared(self) -> str | None:
-        """What a user still has to declare of a feature, in words for an error; None if nothing.
+        """The settings that make the domain of a feature public and are not declared, in words.
 
-        If nothing is missing, the domain of the feature is public: it is known without reading a
-        row. See `Schema.is_public`.
+        It is None if the domain is public: no row has to be read to know it. See
+        `Schema.is_public`.
         """
         settings = []
         if self.kind == "numeric" and self.bounds is None and self.bins is None:
             settings.append("bounds or bins")
         if self.kind == "nominal" and self.categories is None:
             settings.append("categories")
-        # Whether values can be missing is the only setting that is ever learned from rows.
+        # "nullable" is the only setting that can come from the rows.
         if self.learned == ("nullable",):
             settings.append("whether it is in nullable")
         if not settings:
@@ -428,12 +452,12 @@ class SchemaAttribute:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether there are changes that no explanation may ask for."""
+        """Whether some changes are forbidden in explanations."""
         return self.change != "any" or len(self.never_advised) > 0
 
     @property
     def declared_values(self) -> tuple[str, ...] | None:
-        """Levels, or leaves of the hierarchy; None where there are none."""
+        """The levels, or the leaves of the hierarchy; None for other kinds."""
         return self.hierarchy.leaves if self.hierarchy is not None else self.levels
 
 
@@ -449,10 +473,10 @@ def _attribute_of(
     never_advised: tuple[str | None, ...],
     cost: Any,
 ) -> SchemaAttribute:
-    """Return the attribute of a column; only what is not declared is looked up in the rows.
+    """Return the attribute of a column. Settings that are not declared come from its rows.
 
-    If `nullable` is declared, no row has a say: one person's value must not change the attribute
-    for everyone.
+    If `nullable` is declared, the rows are not read: one person's value must not change the
+    attribute.
     """
     name = str(column.name)
     may_read_rows = nullable is None
@@ -460,7 +484,7 @@ def _attribute_of(
         _check_dtype(column)
         wrong_type = unreadable(column)
         if wrong_type:
-            raise SchemaError(f"column {name!r} holds cells of type {wrong_type}; {ONE_VALUE}")
+            raise SchemaError(f"column {name!r} has cells of type {wrong_type}; {ONE_VALUE}")
     if role in ("identifier", "subject"):
         return SchemaAttribute(
             name=name, role=role, change=change, never_advised=never_advised, cost=cost
@@ -471,7 +495,7 @@ def _attribute_of(
     kind = _kind_of(column, declared, levels, is_nominal=is_nominal, may_read_rows=may_read_rows)
     if declared.whole and kind != "numeric":
         raise SchemaError(
-            f"column {name!r}: whole numbers are of numeric columns; this one is {kind}"
+            f"column {name!r}: whole=True is only for numeric columns; this one is {kind}"
         )
     if role == "quasi-identifier" and may_read_rows and bool(column.isna().all()):
         raise SchemaError(f"quasi-identifier {name!r} has no value at all; drop it from the schema")
@@ -505,6 +529,7 @@ def _attribute_of(
 def _kind_of(
     column: pd.Series, declared: Attribute, levels: Any, *, is_nominal: bool, may_read_rows: bool
 ) -> Kind:
+    """Return the kind of a column: the declared one, or the kind that follows from its dtype."""
     if levels is not None:
         return "ordinal"
     if declared.hierarchy is not None:
@@ -520,7 +545,7 @@ def _kind_of(
 
 
 def _is_ordered(column: pd.Series) -> bool:
-    """Return True for categories of pandas that have an order."""
+    """Return True for a column of pandas' ordered categories."""
     return isinstance(column.dtype, pd.CategoricalDtype) and bool(column.dtype.ordered)
 
 
@@ -534,7 +559,7 @@ _CONVERTED_BY: Mapping[str, str] = {
     "dictionary": "column.astype('category')",
     "complex": "column.map(abs)",
 }
-"""How a dtype that the model could not get back is converted, by the beginning of its name."""
+"""How to convert a dtype that codes cannot restore for the model, by the start of its name."""
 
 _CATEGORIES_CONVERTED_BY: Mapping[str, str] = {
     "interval": "column.cat.rename_categories(str)",
@@ -543,7 +568,7 @@ _CATEGORIES_CONVERTED_BY: Mapping[str, str] = {
 
 
 def _check_dtype(column: pd.Series) -> None:
-    """Raise if a column has a dtype that cannot be read, or not be written into a file by name."""
+    """Raise a SchemaError if the dtype of a column cannot be read, or restored from its name."""
     dtype: Any = column.dtype
     remedies = _CONVERTED_BY
     if isinstance(dtype, pd.CategoricalDtype):
@@ -569,13 +594,11 @@ def _type_of(kind: Kind, declared: Attribute, levels: Any) -> str | None:
 def _with_never_advised(
     attribute: SchemaAttribute, column: pd.Series, *, may_read_rows: bool
 ) -> SchemaAttribute:
-    """Return an attribute whose values that are never advised are spelled as in the table.
+    """Return an attribute whose `never_advised` are checked, and spelled as in the table.
 
-    Values that the attribute does not have are refused, and a list of all that it has.
-
-    Where none are declared, `column` has the values. If its rows may not be read, values that are
-    not declared are not checked. Messages name values of `never_advised` and declared ones, and no
-    value of a row.
+    They must be among the attribute's values, and not be all of them. The values are the declared
+    ones or, if there are none, those of the rows of `column`; if the rows may not be read, nothing
+    is checked. Messages name no value that is only in a row.
     """
     if not attribute.never_advised or attribute.kind == "numeric":
         return attribute
@@ -589,8 +612,8 @@ def _with_never_advised(
         return attribute
     value_of_text = {text: value for value in possible_values for text in spellings(value)}
     texts = [None if t is None else value_of_text.get(t, t) for t in attribute.never_advised]
-    named = [text for text in texts if text is not None]
-    unknown = [text for text in named if text not in possible_values]
+    values = [text for text in texts if text is not None]
+    unknown = [text for text in values if text not in possible_values]
     place = f"column {attribute.name!r}: never_advise"
     if unknown and declared is not None:
         raise SchemaError(
@@ -602,27 +625,28 @@ def _with_never_advised(
             f"{place} names {', '.join(unknown)}, which no row has; check the spelling, or declare"
             " all values in categories"
         )
-    if set(possible_values) <= set(named):
+    if set(possible_values) <= set(values):
         raise SchemaError(
-            f"{place} names every value, so nobody could be told to change it; write"
+            f"{place} names every value, so no change is left; write"
             f' immutable=["{attribute.name}"] instead'
         )
     return replace(attribute, never_advised=tuple(texts))
 
 
 def _changes_of(immutable: Sequence[str], monotone: Mapping[str, Any]) -> dict[str, Change]:
+    """Return the possible change by column; raise a SchemaError if the settings disagree."""
     names_in_both = [name for name in immutable if name in monotone]
     if names_in_both:
         raise SchemaError(
-            f"immutable and monotone: {', '.join(names_in_both)}; what never changes has no"
-            " direction"
+            f"immutable and monotone: {', '.join(names_in_both)}; a column that never changes has"
+            " no direction, so leave it out of one"
         )
     directions = ("increase", "decrease")
     wrong = [name for name, way in monotone.items() if way not in directions]
     if wrong:
         hint = did_you_mean([monotone[name] for name in wrong], directions)
         raise SchemaError(
-            f'monotone is "increase" or "decrease"; it is neither for {", ".join(wrong)}{hint}'
+            f'monotone must be "increase" or "decrease"; it is neither for {", ".join(wrong)}{hint}'
         )
     return {**dict.fromkeys(immutable, "never"), **monotone}
 
@@ -630,12 +654,12 @@ def _changes_of(immutable: Sequence[str], monotone: Mapping[str, Any]) -> dict[s
 def _never_advised_of(
     never_advise: Mapping[str, Iterable[Any]], immutable: Sequence[str]
 ) -> dict[str, tuple[str | None, ...]]:
-    """Return the values that are never advised, by column, as `SchemaAttribute` has them."""
+    """Return `never_advise` by column, in the form of `SchemaAttribute.never_advised`."""
     names_in_both = [name for name in immutable if name in never_advise]
     if names_in_both:
         raise SchemaError(
-            f"immutable and never_advise: {', '.join(names_in_both)}; no value is ever advised of"
-            " what never changes, so leave it out of never_advise"
+            f"immutable and never_advise: {', '.join(names_in_both)}; a column that never changes"
+            " needs no never_advise, so leave it out there"
         )
     never_advised = {}
     for name, values in never_advise.items():
@@ -646,7 +670,7 @@ def _never_advised_of(
 
 
 def _costs_of(cost: Mapping[str, Any]) -> dict[str, float]:
-    """Return the cost of a change, by column; raise if one is not a number."""
+    """Return the cost of a change by column; raise a SchemaError if one is not a number."""
     for name, number in cost.items():
         if not isinstance(number, (int, float, np.number)):
             raise SchemaError(
@@ -656,7 +680,7 @@ def _costs_of(cost: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _listed(name: str, values: Any, setting: str) -> tuple[Any, ...] | None:
-    """Return declared values as a tuple, None if there are none; raise if they are not a list."""
+    """Return declared values as a tuple, or None; raise a SchemaError if they are not a list."""
     if values is None:
         return None
     if isinstance(values, pd.CategoricalDtype):
@@ -683,7 +707,7 @@ def _hierarchy(name: str, table: Any) -> Hierarchy | None:
 
 
 def _numbers(name: str, values: Any, setting: str) -> tuple[float, ...] | None:
-    """Read declared numbers or dates; raise if one would be rounded."""
+    """Return declared numbers, or dates in seconds; raise a SchemaError if one is not exact."""
     values = _listed(name, values, setting)
     if values is None:
         return None
@@ -699,7 +723,7 @@ def _type_of_numbers(ends: Sequence[Any] | None, is_whole: bool) -> str | None:
     ends = [] if ends is None else list(ends)
     if len(ends) == 0 or isinstance(ends[0], (int, float, np.number)):
         return "int64" if is_whole else None
-    # what is no date either is refused with the bins themselves
+    # if they are not dates either, the check of bounds and bins raises the error
     with suppress(ValueError, TypeError):
         zone = pd.Timestamp(ends[0]).tz
         unit = "D" if is_whole else "us"
@@ -708,7 +732,7 @@ def _type_of_numbers(ends: Sequence[Any] | None, is_whole: bool) -> str | None:
 
 
 def type_of_values(values: Iterable[Any] | pd.CategoricalDtype | None) -> str | None:
-    """Return the dtype of these categories or levels; None where they are texts or mixed."""
+    """Return the dtype of these categories or levels; None if they are texts or mixed."""
     if isinstance(values, pd.CategoricalDtype):
         return "category"
     listed_values = [] if values is None else [*values]
@@ -730,7 +754,7 @@ _CHANGES_SHOWN: Mapping[Change, str] = {
 
 
 def _change_shown(attribute: SchemaAttribute) -> str:
-    """Return in words what a person can change of an attribute, with no value of it."""
+    """Return in words which changes of an attribute are possible, without its values."""
     words = _CHANGES_SHOWN[attribute.change]
     if not attribute.never_advised:
         return words
@@ -738,7 +762,7 @@ def _change_shown(attribute: SchemaAttribute) -> str:
 
 
 def _domain_shown(attribute: SchemaAttribute) -> str:
-    """Return in words what is declared of an attribute's values."""
+    """Return in words how the domain of an attribute is declared, without its values."""
     if attribute.role not in _FEATURES:
         return "–"
     if attribute.hierarchy is not None:
@@ -750,26 +774,26 @@ def _domain_shown(attribute: SchemaAttribute) -> str:
         return f"declared: {len(attribute.bins) - 1} bins"
     if attribute.bounds is not None:
         return "declared: bounds"
-    # Regions are made of quasi-identifiers alone, so only their ranges can follow from rows.
+    # Only quasi-identifiers bound regions, so only their ranges can disclose rows.
     return "read from the rows" if attribute.role == "quasi-identifier" else "not declared"
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Roles and kinds of all columns of a training table. Build it with `Schema.from_frame`.
+    """The roles and kinds of all columns of a training table. Build it with `Schema.from_frame`.
 
-    `features` has the table's order of columns, in which models, explainers and results get them.
-    Whatever orders, numbers or hashes records takes columns by name (`quasi_identifiers`,
-    `private`, `sensitive`), so that groups do not depend on the table's order.
+    `features` has the order of the table, in which models, explainers and results get the columns.
+    `quasi_identifiers`, `private` and `sensitive` are in alphabetical order, so that groups do not
+    depend on the order of the table.
 
     Attributes
     ----------
     attributes : tuple of SchemaAttribute
         In the order of the table's columns.
     wording : Wording
-        How answers are said to a person.
+        The words for answers.
     rules : tuple of str
-        Relations between features that every answer obeys.
+        Relations between features that every answer must obey.
     """
 
     attributes: tuple[SchemaAttribute, ...]
@@ -779,16 +803,20 @@ class Schema:
     def __post_init__(self) -> None:
         names = [a.name for a in self.attributes]
         if len(set(names)) != len(names):
-            raise SchemaError("two attributes have the same name")
+            raise SchemaError("two attributes have the same name; rename one")
         quasi = [a for a in self.attributes if a.role == "quasi-identifier"]
         if not quasi:
             raise SchemaError(
-                "a schema needs at least one quasi-identifier; name the publicly known columns"
+                "a schema needs at least one quasi-identifier; list the columns that an attacker"
+                " may know in quasi_identifiers"
             )
-        # exact, so that the order of columns does not show in the last bit
+        # fsum is exact, so the order of columns does not change the last bit
         total = fsum(a.weight for a in quasi)
         if total <= 0:
-            raise SchemaError("the weights of the quasi-identifiers must have a positive sum")
+            raise SchemaError(
+                "the weights of the quasi-identifiers must have a positive sum; give one of them a"
+                " weight above 0"
+            )
         if abs(total - 1) > 1e-9:
             scaled = {a.name: replace(a, weight=a.weight / total) for a in quasi}
             attributes = tuple(scaled.get(a.name, a) for a in self.attributes)
@@ -818,74 +846,80 @@ class Schema:
         language: str | Path | Mapping[str, Any] = "en",
         columns: Mapping[str, Attribute] | None = None,
     ) -> Schema:
-        """Declare the roles; kinds that are not declared follow from the dtypes.
+        """Declare the roles of columns. Kinds that are not declared follow from the dtypes.
 
-        See the page "Describe your data and your model".
-
-        Numbers and dates, also days as ISO text, are numeric, the rest is nominal. With `nullable`,
-        columns with bounds, bins or whole numbers are numeric whatever their dtype.
+        Columns of numbers and dates, and of ISO texts such as 2024-12-31, are numeric; all others
+        are nominal. If `nullable` is declared, columns with bounds, bins or ``whole=True`` are also
+        numeric, regardless of their dtype. See the page "Describe your data and your model".
 
         Parameters
         ----------
-        frame : DataFrame of the training rows; target and identifiers may be in it
+        frame : DataFrame (pandas, polars or pyarrow)
+            The training rows. It may contain the target and identifiers.
         quasi_identifiers : sequence of str
-            Publicly known columns: these are generalised.
+            Columns that an attacker may know of a person, such as age. They are generalised.
         sensitive : sequence of str
-            Private columns whose diversity inside a region is checked.
+            Private columns for which a policy may require diversity inside a region.
         identifiers : sequence of str
-            Names and account numbers: never used and never released.
+            Columns such as names and account numbers, which are never used or released.
         subject : str, optional
-            Key of the person a row belongs to; k then counts people instead of rows.
+            The column with the key of the person to whom a row belongs. k then counts people
+            instead of rows.
         target : str, optional
-            The label column, when `frame` has one.
+            The column with the label, if `frame` has one.
         ordinal : mapping of column to its levels in order
         nominal : sequence of str
-            Columns of numbers that are codes of categories (a postal code, say).
+            Columns of numbers that are codes of categories, such as a postal code.
         nullable : sequence of str, optional
-            Columns that may have missing values. Default: those that have one here, which is read
-            from the rows.
+            Columns that may have missing values. The default is the columns with a missing value in
+            `frame`, which discloses something about its rows.
         immutable : sequence of str
-            Features that nobody can change, such as a birthplace: explanations leave them as they
-            are.
+            Features that a person cannot change, such as a birthplace. Explanations do not change
+            them.
         monotone : mapping of numeric or ordinal feature to "increase" or "decrease"
-            Features that change in one direction alone, such as age.
+            Features that change in only one direction, such as age.
         never_advise : mapping of feature to a list of values
-            Values that no explanation tells a person to change to, such as ``{"savings":
-            ["unknown"]}``; None stands for a missing value. A person who has the value may keep it.
-            Of numbers and dates only None can be named: bounds limit these, and in a call
-            ``permitted_range``.
+            Values to which no explanation asks a person to change, such as ``{"savings":
+            ["unknown"]}``; None means a missing value. A person with the value may keep it. For
+            numbers and dates, only None is possible: bounds, and ``permitted_range`` in a call,
+            limit these.
         cost : mapping of feature to a number
-            How many times as much a change of the feature counts, next to one of cost 1:
-            ``{"profession": 5}``. Answers avoid it if there is another way.
+            The cost of a change of the feature; the default is 1. With ``{"profession": 5}`` a
+            change of profession counts five times, so answers avoid it if there is another way.
         rules : sequence of str
-            Relations between features that every answer obeys, such as ``"years_employed <= age -
-            15"`` or ``"if owns_home then rent == 0"``. A rule is not judged of a row that lacks one
-            of its numbers. All training rows have to obey it.
-        titles : mapping of column to the words for it in a sentence
-            As they stand in a list of things: ``{"term": "a loan term"}``.
-        units : mapping of column to a unit
-            Such as ``"month"``, ``"USD"``, ``"percent"``, or any text of your own, ``"mmHg"``. If
-            the column has cents and sentences should say euros: ``Unit("EUR", scale=0.01)``.
-        outcomes : mapping of the model's label to what it means to a person
-            ``{1: "your loan would be approved"}``; the key ``"*"`` is for any other outcome.
+            Relations between features that every answer must obey, such as ``"years_employed <= age
+            - 15"`` or ``"if owns_home then rent == 0"``. A rule does not apply to a row that lacks
+            one of its numbers. All training rows have to obey the rules.
+        titles : mapping of column to words
+            The words for a column in a sentence: ``{"term": "a loan term"}``.
+        units : mapping of column to str or Unit
+            The unit of a column in a sentence: ``"month"``, ``"USD"``, ``"percent"``, or another
+            text such as ``"mmHg"``. ``Unit("EUR", scale=0.01)`` writes a column of cents in euros.
+        outcomes : mapping of label to words
+            The meaning of a model's label for a person: ``{1: "your loan would be approved"}``. The
+            key ``"*"`` is for all other outcomes.
         language : str, path or mapping
-            ``"en"``, ``"de"``, or a file of your own; see the page "Put answers into words".
+            ``"en"``, ``"de"``, or your own file; see the page "Put answers into words".
         columns : mapping of column to `Attribute`
             Rare settings: hierarchies, weights, bounds, bins, categories, whole numbers and
             phrases. ``{"age": Attribute(bounds=(18, 100), whole=True)}``.
 
+        Returns
+        -------
+        Schema
+
         Warns
         -----
         MisreadColumnWarning
-            If a column of text is probably numbers or days, and its kind is not declared. Not with
-            `nullable`.
+            If a column of text probably contains numbers or dates, and neither its kind nor
+            `nullable` is declared.
 
         Raises
         ------
         SchemaError
-            If a column is unknown, duplicated, given two roles, or of a type that cannot be used
-            or has no direction; if a value that is never advised is unknown; if a rule cannot be
-            read.
+            If a column is unknown, duplicated, in two roles, or of a type that cannot be used; if a
+            monotone column is neither numeric nor ordinal; if a value of `never_advise` is unknown;
+            if a rule cannot be read.
 
         Examples
         --------
@@ -948,7 +982,7 @@ class Schema:
         schema = cls(tuple(attributes), wording)
         schema = replace(schema, rules=checked(rules, schema.features))
         if nullable is None:
-            # Where `nullable` is given, all is declared, and no value of the rows has a say.
+            # if `nullable` is declared, the rows must not be read
             nominal_features = [schema[n] for n in schema.features if schema[n].kind == "nominal"]
             undeclared = [a.name for a in nominal_features if a.categories is None]
             warn_of_misreadings(frame, [n for n in undeclared if n not in nominal])
@@ -962,11 +996,12 @@ class Schema:
         return self._by_name[name]
 
     def __repr__(self) -> str:
-        named = {role: ", ".join(self.names(role)) for role in get_args(Role)}
-        return f"Schema({'; '.join(f'{role}: {names}' for role, names in named.items() if names)})"
+        names_of_role = {role: ", ".join(self.names(role)) for role in get_args(Role)}
+        roles = [f"{role}: {names}" for role, names in names_of_role.items() if names]
+        return f"Schema({'; '.join(roles)})"
 
     def _repr_html_(self) -> str:
-        """Return what is declared of each column, for notebooks; no value of it."""
+        """Return the settings of each column for notebooks, without its values."""
         rows = [
             (
                 attribute.name,
@@ -981,9 +1016,9 @@ class Schema:
             f"Schema of {len(rows)} columns",
             table(("column", "role", "kind", "a person can change it", "its values"), rows),
             note=(
-                "Quasi-identifiers are generalised; identifiers, the subject key and the target"
-                " never leave. Values that are read from the rows let a range follow from one"
-                " person: declare bounds or categories."
+                "Quasi-identifiers are generalised. Identifiers, the subject key and the target are"
+                " never released. A range that is read from the rows can disclose one person's"
+                " value: declare bounds or categories."
             ),
         )
 
@@ -992,56 +1027,57 @@ class Schema:
         return {attribute.name: attribute for attribute in self.attributes}
 
     def names(self, *roles: Role) -> tuple[str, ...]:
-        """Return the names of the columns in the given roles, in table order."""
+        """Return the names of the columns with one of these roles, in the order of the table."""
         return tuple(a.name for a in self.attributes if a.role in roles)
 
     @cached_property
     def quasi_identifiers(self) -> tuple[str, ...]:
-        """Names of the quasi-identifiers, in alphabetical order."""
+        """The names of the quasi-identifiers, in alphabetical order."""
         return tuple(sorted(self.names("quasi-identifier")))
 
     @cached_property
     def private(self) -> tuple[str, ...]:
-        """Names of the sensitive and other attributes, in alphabetical order."""
+        """The names of the sensitive and other attributes, in alphabetical order."""
         return tuple(sorted(self.names("sensitive", "other")))
 
     @cached_property
     def nobody_chooses(self) -> frozenset[str]:
-        """Columns that say who a person is by their names, and those declared immutable.
+        """The immutable columns, and the columns whose names describe who a person is, such as age.
 
-        Sentences never count these as changes.
+        Sentences do not count these as choices of the person.
         """
         immutable = {a.name for a in self.attributes if a.change == "never"}
         return frozenset({*immutable, *personal_columns(self.features)})
 
     @cached_property
     def never_advised(self) -> Mapping[str, frozenset[str | None]]:
-        """Values that nobody is told to change to, by column; None stands for a missing one."""
+        """The values that explanations never ask for, by column; None is a missing value."""
         return {a.name: frozenset(a.never_advised) for a in self.attributes if a.never_advised}
 
     @cached_property
     def sensitive(self) -> tuple[str, ...]:
-        """Names of the sensitive attributes, in alphabetical order."""
+        """The names of the sensitive attributes, in alphabetical order."""
         return tuple(sorted(self.names("sensitive")))
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """Names of the columns that a counterfactual has, in table order: quasi-identifiers and
-        private attributes.
+        """The names of quasi-identifiers and private attributes, in the order of the table.
+
+        These are the columns of a counterfactual.
         """
         return self.names(*_FEATURES)
 
     @cached_property
     def is_public(self) -> bool:
-        """Whether the domain of every feature is declared, so that no row is needed to know it."""
+        """Whether the domain of every feature is declared, so that it discloses nothing of rows."""
         return all(self[name].undeclared is None for name in self.features)
 
     @cached_property
     def subject(self) -> str | None:
-        """Name of the subject key, if any."""
+        """The name of the subject key; None if there is none."""
         return next(iter(self.names("subject")), None)
 
     @cached_property
     def target(self) -> str | None:
-        """Name of the label column, if any."""
+        """The name of the label column; None if there is none."""
         return next(iter(self.names("target")), None)

@@ -1,4 +1,4 @@
-"""Sentences for the person who gets an answer: what would have to change, beside what they have."""
+"""Sentences for the person who gets an answer: the changes, next to the person's own values."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ class WordedChange:
     ----------
     column : str
     text : str
-        "a loan term of 24 months instead of 48".
+        For instance "a loan term of 24 months instead of 48".
     size : float
-        From 0 to 1: how far a number is from the person's own, relative to the larger one; of a
-        date, relative to ten years. Another category is 1. Sentences name large changes first.
+        From 0 to 1. For a number, the distance to the person's own value relative to the larger of
+        the two; for a date, relative to ten years; 1 for another category. Sentences name large
+        changes first.
     can_be_chosen : bool
-        Whether it is something that a person can choose, unlike an age.
+        Whether a person can choose the change, unlike an age.
     """
 
     column: str
@@ -52,17 +53,17 @@ class WordedChange:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An answer in words, in parts that a page can show apart.
+    """An answer in words, in parts that a page can show separately.
 
     Attributes
     ----------
     lead : str
         One or two sentences: the outcome, and every change that it needs.
     changes : tuple of WordedChange
-        Those that the lead names, largest first.
+        The changes that the lead names, largest first.
     notes : tuple of str
-        Sentences about the answer: what would be enough today, what is left out, and for how much
-        of the region it is true.
+        Sentences about the answer: the values that are enough without the margin, the omission of
+        unchanged columns, and the share of the region for which the answer is true.
     """
 
     lead: str
@@ -75,29 +76,28 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an explanation says, as far as a sentence needs it.
+    """The content of an explanation that sentences need.
 
     Attributes
     ----------
     parts : mapping of column to Interval or frozenset
-        What every column would have to be.
+        The values that every column would need.
     outcome : Outcome
     nodes : mapping of column to str
-        Names of hierarchy nodes, which stand for the sets of their columns.
+        Names of hierarchy nodes, which replace the sets of their columns in sentences.
     unchanged : sequence of str
-        Columns that are known to have the person's own value.
+        Columns that certainly have the person's own value.
     pureness : float
-        Share of the combinations in `parts` for which the answer is true; 1 for a single point.
+        The share of the combinations in `parts` for which the answer is true; 1 for a single point.
     advised : mapping of column to value
-        The point of `parts`, or next to it, at which the answer is true: values of the columns that
-        have a range or a set. Empty if there is no such point.
+        A point in `parts`, or next to it, at which the answer is true: a value for each column with
+        a range or a set. Empty if there is no such point.
     least : mapping of column to value
-        Values that would be enough for the model, but without a margin.
+        Values for which the model gives the outcome, but without the margin.
     nobody_chooses : frozenset of str
-        Columns that say who a person is, such as age: the lead names them apart, and does not count
-        them.
+        Columns that describe who a person is, such as age. The lead names them separately.
     never_advised : mapping of column to frozenset
-        Values, as text, that no sentence asks for; None is a missing one.
+        Values, as text, that no sentence asks for; None is a missing value.
     """
 
     parts: Mapping[str, Part]
@@ -111,7 +111,7 @@ class Answer:
     never_advised: Mapping[str, frozenset[str | None]] = field(default_factory=dict)
 
     def at_point(self) -> Answer:
-        """Return the answer that asks for the advised values; the same one if there are none."""
+        """Return an answer with the advised values as its parts; itself if it has none."""
         if not self.advised:
             return self
         advised = {column: part_of(value) for column, value in self.advised.items()}
@@ -119,9 +119,10 @@ class Answer:
         return replace(self, parts={**self.parts, **advised}, nodes=nodes, pureness=1.0)
 
     def described(self, column: str, wording: Wording) -> str:
-        """Return in words what the answer asks of a column: without values never advised.
+        """Return in words the values that the answer asks for in a column.
 
-        An advised value that these words do not include is the person's own.
+        Values that are never advised are left out. If the advised value is among these, it is the
+        person's own value, and the words add "or your own".
         """
         part = self.parts[column]
         advised = advised_part(part, self.never_advised.get(column, frozenset()))
@@ -134,7 +135,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Presentation:
-    """What helps to show an explanation but is no part of it: never written or compared."""
+    """Settings of a schema for showing an explanation; they are never written or compared."""
 
     wording: Wording = field(default_factory=Wording)
     nobody_chooses: frozenset[str] = frozenset()
@@ -142,7 +143,7 @@ class Presentation:
 
     @classmethod
     def of(cls, schema: Schema) -> Presentation:
-        """Return what a schema declares of sentences."""
+        """Return the settings of a schema."""
         return cls(
             wording=schema.wording,
             nobody_chooses=schema.nobody_chooses,
@@ -151,9 +152,9 @@ class Presentation:
 
 
 def advised_part(part: Part, never_advised: frozenset[str | None]) -> Part:
-    """Return a part without the values that are never advised; the part itself if none is left.
+    """Return a part without the values that are never advised; the part itself if no value is left.
 
-    Such a part is the own value of a person, who may keep it.
+    In that case the part is the person's own value, which may stay.
     """
     if not never_advised:
         return part
@@ -174,14 +175,14 @@ def advised_part(part: Part, never_advised: frozenset[str | None]) -> Part:
     is_unbroken = levels == part.levels[first : first + len(levels)]
     if is_unbroken or len(levels) <= MOST_NAMED:
         return Interval(levels[0], levels[-1], missing, levels)
-    # So many levels would be written as a range, which contains the levels left out.
+    # an Interval with more levels is written as a range, which would include the levels left out
     return frozenset({*levels, None}) if missing else frozenset(levels)
 
 
 def changes_of(
     answer: Answer, person: Mapping[str, Any] | pd.Series[Any], wording: Wording
 ) -> list[WordedChange]:
-    """Return what an answer asks a person to change, the largest change first.
+    """Return the changes that an answer asks of a person, the largest first.
 
     Parameters
     ----------
@@ -208,10 +209,10 @@ def changes_of(
 
 
 def _instead(column: str, new_words: str, own_words: str, wording: Wording) -> str:
-    """Return the words of the new value beside those of the person's own.
+    """Return the words for "the new value instead of the person's own".
 
-    If one value's words contain the other's, as "no angina" contains "angina", only the new words
-    are returned, since they name the other value, too.
+    If the words of one value end with those of the other, as "no angina" and "angina", the new
+    words are clear without the others.
     """
     is_one_in_other = new_words.endswith(f" {own_words}") or own_words.endswith(f" {new_words}")
     if wording.words(column) and is_one_in_other:
@@ -224,8 +225,8 @@ def message(
 ) -> Message:
     """Return an answer in words.
 
-    `person` holds the person's own value of every column. If it is None, it is not known what would
-    change, and the message names everything that the answer asks for.
+    `person` contains the person's own value of every column. If it is None, the changes are
+    unknown, and the message names every value that the answer asks for.
     """
     outcome = wording.outcome(answer.outcome)
     if person is None:
@@ -248,7 +249,7 @@ def message(
 
 
 def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> str:
-    """Return the sentences about what a person can change."""
+    """Return the sentence about the changes that a person can choose."""
     if not changes:
         return _sentence(wording, "no_change", outcome)
     texts = [change.text for change in changes]
@@ -267,10 +268,10 @@ def _lead(changes: Sequence[WordedChange], outcome: str, wording: Wording) -> st
 
 
 def _enough_today(answer: Answer, columns: Sequence[str], wording: Wording) -> str:
-    """Return the sentence on what would do without the margin, and what the margin is for.
+    """Return the sentence on the values that are enough without the margin, and its purpose.
 
-    `columns` are those that the answer changes. The least values of some of them are enough only
-    if the others change as advised.
+    `columns` are the columns that the answer changes. If only some of them have a least value, it
+    is enough only if the others change as advised.
     """
     language = wording.language
     smaller = [column for column in columns if column in answer.least]
@@ -286,7 +287,7 @@ def _enough_today(answer: Answer, columns: Sequence[str], wording: Wording) -> s
 
 
 def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
-    """Return a message that names everything but what is known to stay."""
+    """Return a message for an unknown person: it names all values except unchanged ones."""
     texts = [
         answer.described(column, wording)
         for column in answer.parts
@@ -303,6 +304,7 @@ def _whole_message(answer: Answer, outcome: str, wording: Wording) -> Message:
 
 
 def _sentence(wording: Wording, name: str, outcome: str, **parts: str) -> str:
+    """Return a sentence of the section "answers" with the outcome and other parts filled in."""
     parts |= {"outcome": outcome, "Outcome": _capitalised(outcome)}
     return wording.language.frame("answers", name, **parts)
 
@@ -312,10 +314,11 @@ def _capitalised(text: str) -> str:
 
 
 def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:
+    """Return the note about the share of combinations for which an answer is true, if any."""
     language = wording.language
     notes = []
     if answer.pureness < 1:
-        # Rounded down: what is not quite always true must not be called 100 %.
+        # rounded down, so that a share below 1 is never written as 100 %
         share = int(answer.pureness * 1000) / 10
         text = language.unit("percent").other.replace("{}", language.number(share))
         notes.append(language.frame("answers", "part_of_combinations", share=text))
@@ -323,7 +326,7 @@ def _notes(answer: Answer, wording: Wording) -> tuple[str, ...]:
 
 
 def _size(part: Part, own_value: Any) -> float:
-    """Return how large a change is, from 0 to 1; see `WordedChange`."""
+    """Return the size of a change, from 0 to 1; see `WordedChange`."""
     if not isinstance(part, Interval) or part.levels is not None:
         return 1.0
     if not has_values(part) or is_missing(own_value):
@@ -331,7 +334,7 @@ def _size(part: Part, own_value: Any) -> float:
     low = to_number(part.low)
     high = to_number(part.high)
     own_number = to_number(own_value)
-    if math.isnan(own_number):  # a text that is no number
+    if math.isnan(own_number):  # a text that is not a number
         return 1.0
     nearest_end = low if own_number < low else high
     distance = abs(nearest_end - own_number)

@@ -1,4 +1,4 @@
-"""A training table on Spark: a sample of its people, and what the codes need of all rows."""
+"""A training table on Spark: a sample of its people, and the extreme values of all rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def functions() -> Any:
 
 
 def plain_columns(df: Any, names: Sequence[str]) -> Any:
-    """Return some columns of a Spark table as c0, c1, ..., which need no quoting."""
+    """Return the named columns of a Spark table as c0, c1, ..., which need no quoting."""
     quoted = ["`" + name.replace("`", "``") + "`" for name in names]
     return df.select(*quoted).toDF(*(f"c{i}" for i in range(len(names))))
 
@@ -37,9 +37,9 @@ def is_spark_table(table: object) -> bool:
 
 
 def quietly(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches of a worker; raise an error without values if one cannot be read.
+    """Yield the batches of a worker, and replace an error while reading with one without values.
 
-    Arrow quotes a date that pandas cannot have, and Spark sends the text of an error to its logs.
+    The reason: Arrow quotes a date that pandas cannot represent, and Spark logs the text of errors.
     """
     while True:
         with quiet("a worker cannot read some rows ({})", PopulationError, is_public=True):
@@ -56,12 +56,12 @@ class SparkTable(HostOnly):
     Attributes
     ----------
     rows : pyspark.sql.DataFrame
-        The features, in the order of the schema, as c0, c1, ..., and then the ``person`` of each
-        row: the subject, or a number.
+        The features, in the order of the schema, as columns c0, c1, ..., and the column ``person``:
+        the subject of each row, or a number if the schema names no subject.
     schema : Schema
     n_rows, n_people : int
-    edges : of each feature, its extreme numbers, or all its categories
-        With a missing value if a row has one.
+    edges : mapping of feature to Series
+        The lowest and highest number, or all categories, and a missing value if a row has one.
     """
 
     rows: Any
@@ -110,10 +110,10 @@ class SparkTable(HostOnly):
         return f"{self.n_people} people, {self.n_rows} rows"
 
     def sample(self, size: int, key: bytes) -> pd.DataFrame:
-        """Return features and subject of about so many people, in the order of their keyed hashes.
+        """Return features and subject of about `size` people, in the order of their keyed hashes.
 
-        A person is in the sample if the hash, from 0 to 1, is below the share that is drawn. So the
-        same people are in it tomorrow, as long as the table is not much larger or smaller.
+        A person is in the sample if the hash, a number from 0 to 1, is below the sampled share. So
+        the sample changes only as far as the table grows or shrinks.
         """
         sql = functions()
         *features, person = self.rows.columns
@@ -124,19 +124,19 @@ class SparkTable(HostOnly):
                 digests = [hmac.digest(key, text.encode(), "sha256") for text in texts]
                 yield pd.Series([int.from_bytes(digest[:7]) / 2**56 for digest in digests])
 
-        hashed = sql.col(person)
+        identity = sql.col(person)
         if self.schema.subject is None:
-            hashed = sql.xxhash64(*features)
-        # not deterministic, or Spark would call it several times for each row
+            identity = sql.xxhash64(*features)
+        # declared as not deterministic, so that Spark calls it once for each row
         share = sql.pandas_udf(shares, "double").asNondeterministic()
-        rows = self.rows.withColumn("share", share(hashed))
+        rows = self.rows.withColumn("share", share(identity))
         with quiet("Spark cannot sample the table ({})", PopulationError):
-            few = rows.where(sql.col("share") < size / max(self.n_people, 1)).toPandas()
-        few = few.sort_values(["share", *features], ignore_index=True)
+            sample = rows.where(sql.col("share") < size / max(self.n_people, 1)).toPandas()
+        sample = sample.sort_values(["share", *features], ignore_index=True)
         if self.schema.subject is None:
-            return pd.DataFrame(few[features].set_axis(self.schema.features, axis=1))
+            return pd.DataFrame(sample[features].set_axis(self.schema.features, axis=1))
         names = [*self.schema.features, self.schema.subject]
-        return pd.DataFrame(few[[*features, person]].set_axis(names, axis=1))
+        return pd.DataFrame(sample[[*features, person]].set_axis(names, axis=1))
 
     def with_edges(self, sample: pd.DataFrame) -> dict[str, pd.Series]:
         """Return each feature of a sample, followed by its edges in the whole table."""
@@ -147,18 +147,18 @@ class SparkTable(HostOnly):
 
 
 def _aggregates(rows: Any, i: int, *, is_number: bool) -> list[Any]:
-    """Return what is aggregated for column i: missing values, and extreme numbers or categories."""
+    """Return the aggregates of column i: missing values, and extreme numbers or categories."""
     sql = functions()
     is_missing = _is_missing(rows, rows.columns[i])
-    present = sql.when(~is_missing, sql.col(rows.columns[i]))
+    value = sql.when(~is_missing, sql.col(rows.columns[i]))
     n_missing = sql.count_if(is_missing).alias(f"missing{i}")
     if is_number:
-        return [n_missing, sql.min(present).alias(f"low{i}"), sql.max(present).alias(f"high{i}")]
-    return [n_missing, sql.collect_set(present).alias(f"values{i}")]
+        return [n_missing, sql.min(value).alias(f"low{i}"), sql.max(value).alias(f"high{i}")]
+    return [n_missing, sql.collect_set(value).alias(f"values{i}")]
 
 
 def _is_missing(rows: Any, name: str) -> Any:
-    """Return whether a column has no value, as a column."""
+    """Return a column of Spark that is true in the rows without a value in the named column."""
     sql = functions()
     is_missing = sql.col(name).isNull()
     if dict(rows.dtypes)[name] in ("float", "double"):

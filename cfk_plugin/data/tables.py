@@ -26,7 +26,7 @@ text.
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Counterfactual:
-    """One raw counterfactual. Host side only: its `repr` shows no value.
+    """One raw counterfactual, which must not leave the data holder. Its `repr` shows no value.
 
     Attributes
     ----------
@@ -43,15 +43,13 @@ class Counterfactual:
 
 
 def require_features(frame: object, features: Sequence[str], table_name: str) -> pd.DataFrame:
-    """Return a table that has every feature once, as pandas, or raise what is wrong with its
-    columns.
-    """
+    """Return a table as pandas; raise an InputError unless it has rows and every feature once."""
     if not isinstance(frame, pd.DataFrame) and not isinstance(
         frame := as_pandas(frame), pd.DataFrame
     ):
         raise InputError(
             f"{table_name} must be a table (pandas, polars or pyarrow), got"
-            f" {type(frame).__name__}; give a row each and a column per feature, such as"
+            f" {type(frame).__name__}; give a table with a column for each feature, such as"
             " pd.DataFrame(rows, columns=population.schema.features); one row of a table is"
             " table.iloc[[0]]"
         )
@@ -74,7 +72,7 @@ def require_features(frame: object, features: Sequence[str], table_name: str) ->
 
 
 def require_person(factual: object, features: Iterable[str]) -> None:
-    """Raise what is wrong with one person's values, by feature."""
+    """Raise an InputError unless `factual` has one person's value of every feature."""
     if not isinstance(factual, (Mapping, pd.Series)):
         raise InputError(
             "factual must be one person's values, a mapping or a Series by feature, got"
@@ -88,6 +86,7 @@ def require_person(factual: object, features: Iterable[str]) -> None:
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
+    """Return a setting as an int; raise an InputError unless it is a whole number >= `least`."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be a whole number >= {least}, got {shown(value)}")
     return int(value)
@@ -96,7 +95,7 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
 def as_table(
     counterfactuals: object, features: Sequence[str]
 ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Return counterfactuals as a table, and the query that each one answers."""
+    """Return counterfactuals as a table, and the position of the query that each one answers."""
     if isinstance(counterfactuals, Sequence) and all(
         isinstance(c, Counterfactual) for c in counterfactuals
     ):
@@ -108,8 +107,10 @@ def as_table(
 
 
 def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) -> pd.DataFrame:
-    """Return columns in order, rows numbered from 0; the table itself if it is like that
-    already.
+    """Return the named columns, in this order, with rows numbered from 0.
+
+    If the table has this form already, it is returned itself. With ``renumber=False`` the rows
+    keep their index.
     """
     if not frame.columns.is_(_header(tuple(names))) and frame.columns.tolist() != list(names):
         frame = frame[list(names)]
@@ -120,23 +121,24 @@ def select(frame: pd.DataFrame, names: Sequence[str], *, renumber: bool = True) 
 
 
 def one_row(frame: pd.DataFrame, position: int) -> pd.DataFrame:
-    """Return a row as a table of its own, numbered 0; it is cut out, as pandas takes longer to pick
-    rows.
-    """
+    """Return one row as a table with the index 0."""
+    # a slice is faster than picking rows by a list
     row = frame.iloc[position : position + 1].copy(deep=COPIES_EAGERLY)
     row.index = pd.RangeIndex(1)
     return row
 
 
 def table_of(columns: Mapping[str, Any]) -> pd.DataFrame:
-    # pandas 3 would make text of an array of objects; it leaves a Series as it is.
-    arrays = (pd.Series(a, dtype=object) if _holds_objects(a) else a for a in columns.values())
+    """Return a table with these columns, which are not copied."""
+    # pandas 3 would convert an array of objects to text, but not a Series.
+    arrays = (pd.Series(a, dtype=object) if _has_objects(a) else a for a in columns.values())
     frame = pd.DataFrame(dict(enumerate(arrays)), copy=False)
     frame.columns = _header(tuple(columns)).view()
     return frame
 
 
-def _holds_objects(array: Any) -> bool:
+def _has_objects(array: Any) -> bool:
+    """Return True for an array of the dtype object."""
     return (
         isinstance(array, (np.ndarray, pd.arrays.NumpyExtensionArray)) and array.dtype == "object"
     )
@@ -144,5 +146,5 @@ def _holds_objects(array: Any) -> bool:
 
 @lru_cache
 def _header(names: tuple[str, ...]) -> pd.Index:
-    """Return names of columns, which take longer to make than the table."""
+    """Return column names as an index; the cache saves time, as an index is slow to make."""
     return pd.Index(names)

@@ -1,6 +1,4 @@
-"""Columns of numbers and dates read in one way whatever their dtype, and cast without losing a
-value.
-"""
+"""Reads columns of numbers and dates in any dtype, and casts columns without losing a value."""
 
 from __future__ import annotations
 
@@ -27,20 +25,21 @@ MISSING = {type(None), type(pd.NA), type(pd.NaT)}
 PLAIN = {*NUMBERS, *DATES, *MISSING, str, np.str_, Decimal}
 
 LARGEST = 1e20
-"""Numbers beyond it, or below its negative, are not read."""
+"""The largest absolute value of a number that can be encoded."""
 
 
 _POLARS = "tables of polars need pyarrow"
 
 
 def load_pyarrow(need: str = "Parquet files need pyarrow") -> Any:
-    """Return pyarrow; raise `MissingDependencyError` if it is not installed."""
+    """Import and return pyarrow; raise `MissingDependencyError` if it is not installed."""
     return load_extra("pyarrow", "parquet", need)
 
 
 def as_pandas(table: Any) -> Any:
-    """Return a table that narwhals knows (polars, pyarrow, ...) as pandas; all else as it is, and
-    pandas itself.
+    """Convert a table of polars, pyarrow or another library to pandas.
+
+    Everything else is returned unchanged.
     """
     if isinstance(table, pd.DataFrame) or type(table).__module__.partition(".")[0] in (
         "builtins",
@@ -54,12 +53,12 @@ def as_pandas(table: Any) -> Any:
     if not isinstance(narwhals_table, nw.DataFrame):
         return table
     if narwhals_table.implementation.is_polars():
-        load_pyarrow(_POLARS)  # polars itself needs it for this, and its own error is not ours
+        load_pyarrow(_POLARS)  # polars needs it for the conversion; raise our error, not its own
     return narwhals_table.to_pandas()
 
 
 def is_numeric(column: pd.Series) -> bool:
-    """Return True for a column of numbers or dates, also of days as ISO text; not for booleans."""
+    """Return True for a column of numbers, dates or days as ISO text, but not of booleans."""
     dtype: Any = column.dtype
     if (
         types.is_bool_dtype(dtype)
@@ -69,10 +68,10 @@ def is_numeric(column: pd.Series) -> bool:
         return False
     if types.is_numeric_dtype(dtype) or types.is_datetime64_any_dtype(dtype):
         return True
-    present = column.dropna()
-    kinds = {*map(type, present)}
+    cells = column.dropna()
+    kinds = {*map(type, cells)}
     if kinds <= {str, np.str_}:
-        return bool(kinds) and all(map(_is_day, present.unique()))
+        return bool(kinds) and all(map(_is_day, cells.unique()))
     is_number = kinds <= {*NUMBERS, Decimal} - {bool, np.bool_}
     return bool(kinds) and (is_number or kinds <= DATES)
 
@@ -82,29 +81,30 @@ def _is_day(text: str) -> bool:
 
 
 def holds_dates(column: pd.Series) -> bool:
-    """Return True if the first value of a numeric column is a date: its dtype, or its ISO text."""
+    """Return True if a numeric column has dates, by its dtype or by its first cell."""
     if types.is_numeric_dtype(column.dtype):
         return False
     return types.is_datetime64_any_dtype(column.dtype) or any(map(is_date, column.dropna()[:1]))
 
 
-def unreadable(column: pd.Series, besides: type | tuple[()] = ()) -> str:
-    """Name the type of a cell that is none of `PLAIN`, as queries with it are withheld, nor
-    `besides`; or nothing.
+def unreadable(column: pd.Series, readable: type | tuple[()] = ()) -> str:
+    """Return the name of a type of cells that cannot be read; an empty string if all can.
+
+    Types in `PLAIN`, and subclasses of `readable`, can be read.
     """
     cells = column.dtype.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
     if cells.dtype.kind in "biufmcM" or isinstance(cells.dtype, pd.StringDtype):
         return ""
     return min(
-        (kind.__name__ for kind in {*map(type, cells)} - PLAIN if not issubclass(kind, besides)),
+        (kind.__name__ for kind in {*map(type, cells)} - PLAIN if not issubclass(kind, readable)),
         default="",
     )
 
 
 def factorized(column: pd.Series) -> tuple[NDArray[np.int64], Any]:
-    """Return the place of each value among the distinct ones, -1 for a missing one, and these.
+    """Return the position of each cell among the distinct values, -1 if missing, and these values.
 
-    A cell with a list, or anything else that is not one value, counts as a text.
+    A cell that is not a scalar, such as a list, counts as a text.
     """
     try:
         return pd.factorize(column)
@@ -113,20 +113,21 @@ def factorized(column: pd.Series) -> tuple[NDArray[np.int64], Any]:
 
 
 def to_numbers(column: pd.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Read a column of any dtype, which has numbers or dates; see `read_numbers`."""
+    """Read a column of numbers or dates in any dtype as float64; see `read_numbers`."""
     return read_numbers(column, are_dates=holds_dates(column))
 
 
 def read_numbers(
     column: pd.Series, *, are_dates: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Read a column of any dtype as float64: numbers, or dates as seconds.
+    """Read a column of any dtype as float64: numbers, or dates in seconds since 1970.
 
     Returns
     -------
-    numbers : shape (n_rows,); NaN for a missing value
+    numbers : shape (n_rows,)
+        NaN for a missing value. The numbers of invalid cells have no meaning.
     is_invalid : shape (n_rows,)
-        Which cells are neither missing nor a finite number, or a date if there are dates.
+        Which cells are neither missing nor a finite number, or, with `are_dates`, a date.
     """
     dtype = column.dtype
     if isinstance(dtype, pd.CategoricalDtype) or not _is_array_of_numbers(dtype):
@@ -149,44 +150,48 @@ def _is_array_of_numbers(dtype: Any) -> bool:
 
 
 def precision_of(dtype: Any) -> np.dtype[Any] | None:
-    """Return the dtype of floats that are smaller than float64; None for everything else."""
+    """Return the dtype of floats smaller than float64, such as float32; None for other dtypes."""
     dtype = getattr(dtype, "numpy_dtype", getattr(dtype, "subtype", dtype))
     is_small = dtype.kind == "f" and dtype.itemsize < np.dtype(float).itemsize
     return dtype if is_small else None
 
 
 def shortest(numbers: NDArray[Any], precision: np.dtype[Any]) -> NDArray[np.float64]:
-    """Return the shortest decimals that are numbers of a smaller precision, shape (n_rows,)."""
+    """Return the shortest decimals that `precision` reads as these numbers, shape (n_rows,).
+
+    So 0.1 in float32 becomes 0.1, and not 0.10000000149.
+    """
     with np.errstate(over="ignore"):
         distinct, place = np.unique(numbers.astype(precision), return_inverse=True)
     return np.array([float(str(number)) for number in distinct], dtype=np.float64)[place]
 
 
 def _floats(column: pd.Series) -> NDArray[np.float64]:
+    """Return numbers as float64; float32 and smaller as their shortest decimals."""
     precision = precision_of(column.dtype)
     numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
     return numbers if precision is None else shortest(numbers, precision)
 
 
 def cells_of(column: pd.Series) -> list[Any]:
-    """Return the cells of a column; numbers of a smaller precision as their shortest decimals."""
+    """Return the cells of a column as a list; float32 and smaller as their shortest decimals."""
     return column.tolist() if precision_of(column.dtype) is None else _floats(column).tolist()
 
 
 def zone_of(dtype: Any) -> Any:
-    """Return the time zone of dates; None if they have none."""
+    """Return the time zone of a dtype of dates; None if it has none."""
     return getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
 
 
 def _seconds(column: pd.Series) -> NDArray[np.float64]:
-    """Return dates as seconds since 1970, UTC; NaN for a missing one."""
+    """Return dates as seconds since 1970 (UTC); NaN for a missing date."""
     stamps = _in_utc(column)
     seconds = stamps.to_numpy(dtype="datetime64[us]").astype(np.int64) / 1e6
     return np.where(stamps.isna(), np.nan, seconds)
 
 
 def _in_utc(column: pd.Series) -> pd.Series:
-    """Return dates of any dtype and time zone as those of NumPy, in UTC."""
+    """Convert dates of any dtype and time zone to NumPy's dates in UTC."""
     if isinstance(column.dtype, np.dtype):
         return column
     dtype: Any = column.dtype
@@ -196,7 +201,7 @@ def _in_utc(column: pd.Series) -> pd.Series:
 
 
 def conform(column: pd.Series, dtype: Any) -> pd.Series:
-    """Cast to a dtype where every value survives it; otherwise to numbers, or leave it as it is."""
+    """Cast a column to a dtype if no value is lost; otherwise return numbers, or the column."""
     if column.dtype == dtype or types.is_complex_dtype(column.dtype):
         return column
     if isinstance(dtype, pd.CategoricalDtype):
@@ -227,20 +232,22 @@ def conform(column: pd.Series, dtype: Any) -> pd.Series:
 
 
 def _conform_integers(column: pd.Series, dtype: Any) -> pd.Series:
+    """Cast a column to whole numbers; see `conform`."""
     limits = np.iinfo(getattr(dtype, "numpy_dtype", dtype))
     if column.dtype == object and any(
         type(value) is int and not limits.min <= value <= limits.max for value in column
     ):
-        return column  # pandas 2 would read the nearest number that float64 holds
+        return column  # pandas 2 would round it to a number of float64
     numbers = pd.to_numeric(column)
-    present = numbers.dropna()
-    if not bool((present % 1 == 0).all()):
+    present_numbers = numbers.dropna()
+    if not bool((present_numbers % 1 == 0).all()):
         return numbers.astype(float)
-    survives = bool(((present >= limits.min) & (present <= limits.max)).all())
-    return numbers.astype(dtype) if survives else numbers
+    is_inside = (present_numbers >= limits.min) & (present_numbers <= limits.max)
+    return numbers.astype(dtype) if bool(is_inside.all()) else numbers
 
 
 def _conform_dates(column: pd.Series, dtype: Any) -> pd.Series:
+    """Cast a column to dates; see `conform`."""
     seconds, is_invalid = read_numbers(column, are_dates=True)
     if is_invalid.any():
         return column
@@ -254,16 +261,14 @@ def _conform_dates(column: pd.Series, dtype: Any) -> pd.Series:
     return dates
 
 
-# What float64 cannot hold is refused where it is declared or counted.
-
-_WHOLE = 2**53  # from here on, not every whole number is a float64
+_WHOLE = 2**53  # not every larger whole number is a float64
 _INEXACT_DATES = (
-    "dates that seconds in float64 do not hold; round them, for instance with .dt.floor('us') or"
-    " .dt.floor('s')"
+    "dates that are too precise for seconds in float64; round them, for instance with"
+    " .dt.floor('us') or .dt.floor('s')"
 )
 _INEXACT_NUMBERS = (
-    "numbers that float64 does not hold (whole ones beyond 2**53, or of more than 15 digits); round"
-    " or scale them, or say that they are none (nominal=, identifiers=)"
+    "numbers that are too precise for float64 (whole numbers beyond 2**53, or more than 15 digits);"
+    " round or scale them, or list the column in nominal or identifiers"
 )
 _ZONES = (
     "dates with a time zone as objects or text; convert the column with pd.to_datetime(column,"
@@ -272,23 +277,27 @@ _ZONES = (
 
 
 def why_inexact(column: pd.Series) -> str:
-    """Say what float64 cannot hold in a column of finite numbers or dates; empty for nothing."""
+    """Return which numbers or dates of a column float64 would round, in words for an error.
+
+    It is an empty string if all of them are exact. They must be finite.
+    """
     dtype = column.dtype
     is_float = types.is_float_dtype(dtype) and getattr(dtype, "itemsize", 8) <= 8
     if is_float or types.is_bool_dtype(dtype):
         return ""
-    present = column.dropna()
-    numbers = to_numbers(present)[0]
+    cells = column.dropna()
+    numbers = to_numbers(cells)[0]
     if types.is_integer_dtype(dtype) and not bool((np.abs(numbers) >= _WHOLE).any()):
         return ""
     if types.is_datetime64_any_dtype(dtype):
-        is_exact = bool((dates_of(numbers) == _in_utc(present).to_numpy()).all())
+        is_exact = bool((dates_of(numbers) == _in_utc(cells).to_numpy()).all())
         return "" if is_exact else _INEXACT_DATES
-    problems = map(_why_inexact, present.astype(object).unique())
+    problems = map(_why_inexact, cells.astype(object).unique())
     return next(filter(None, problems), "")
 
 
 def _why_inexact(value: Any) -> str:
+    """Return in words why one value is not exact; see `why_inexact`."""
     number = to_number(value)
     if np.isnan(number):
         return ""
@@ -297,7 +306,7 @@ def _why_inexact(value: Any) -> str:
         if moment.tz is not None:
             return _ZONES
         return "" if to_date(number) == moment else _INEXACT_DATES
-    if isinstance(value, (str, Decimal)):  # 0.1 is not a float64, but how the nearest is written
+    if isinstance(value, (str, Decimal)):  # "0.1" is exact enough: it is what a float64 prints
         is_same = Decimal(value) == Decimal(repr(number))
     elif isinstance(value, (float, np.floating)):
         is_same = not isinstance(value, np.longdouble) or bool(value == number)

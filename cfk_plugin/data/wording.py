@@ -1,4 +1,4 @@
-"""Words for values and outcomes: a language, read from a file, and what a schema declares."""
+"""Words for values and outcomes, from the file of a language and from a schema."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from cfk_plugin.data.region import (
 from cfk_plugin.errors import SchemaError, did_you_mean, listed, quiet
 
 LANGUAGE_VERSION = 1
-"""Version of the format of a language's file."""
+"""The version of the format of a language's file."""
 
 MOST_NAMED = 3
-"""Values of a set that a sentence names before it counts the others, if these are two or more."""
+"""The number of values of a set that a sentence names before it counts the others."""
 
-WHATEVER_WAS_ASKED = "*"
-"""The key of `Wording.outcomes` for outcomes that have no words of their own."""
+ALL_OTHER_OUTCOMES = "*"
+"""The key of `Wording.outcomes` for outcomes without their own words."""
 
 _FOLDER = files("cfk_plugin") / "languages"
-_GROUPED_FROM = 5  # digits before the decimal point: 2019 and 4000 are written without a separator
+_GROUPED_FROM = 5  # digits before the decimal point; 2019 and 4000 have no separator
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?")
 _FRAMES = ("values", "changes", "outcomes", "answers", "withheld")
 _PLACEHOLDER = re.compile(r"\{([^{}|]*)\}")
 _PLURAL = re.compile(r"\{([^{}|]*(?:\|[^{}|]*)+)\}")  # {loan|loans}
-_RULE_PERIOD = 1000  # the form of a larger number is that of a number below twice the period
+_RULE_PERIOD = 1000  # see `Language.plural_rule`
 
 Words = Mapping[str, str]
 
@@ -61,16 +61,17 @@ class Unit:
     ----------
     name : str
         A unit of the language's file, such as ``"month"``, ``"USD"``, ``"percent"`` or ``"share"``
-        (a number of which 1 is 100 %). Any other text is the unit itself, such as ``"mmHg"``.
+        (for numbers from 0 to 1, which are written in percent). Any other text is written as it is,
+        such as ``"mmHg"``.
     scale : float
-        By what a number of the column is multiplied before it is written: 0.01 if the column has
-        cents and the unit is the euro. It is a power of ten. So the product is exact, and a round
-        number stays round: a sentence never rounds.
+        The factor from the numbers of the column to the numbers in sentences: 0.01 if the column
+        has cents and the unit is the euro. It must be a power of ten, so that the product is exact:
+        sentences never round.
 
     Raises
     ------
     SchemaError
-        If the name is no text, or the scale is not a power of ten.
+        If the name is not a text or is empty, or the scale is not a power of ten.
 
     Examples
     --------
@@ -87,23 +88,23 @@ class Unit:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise SchemaError(
-                'the name of a unit must be a text that is not empty: Unit("EUR", scale=0.01)'
+                'the name of a unit must be a non-empty text, as in Unit("EUR", scale=0.01)'
             )
         if not is_number(self.scale) or not _is_power_of_ten(self.scale):
             raise SchemaError(
                 f"unit {self.name!r}: scale must be a power of ten, such as 0.01 or 1000, so that"
-                " round numbers stay round; for another unit, convert the column"
+                " no number is rounded; for another scale, convert the column"
             )
 
     @classmethod
     def of(cls, declared: str | Mapping[str, Any] | Unit) -> Unit:
-        """Return a unit from its name, from what `to_plain` returned, or as it is."""
+        """Return a unit from its name, from the result of `to_plain`, or from a `Unit`."""
         if isinstance(declared, Mapping):
             return cls(**declared)
         return declared if isinstance(declared, Unit) else cls(declared)
 
     def to_plain(self) -> str | dict[str, Any]:
-        """Return the unit as JSON has it: only its name if the numbers stay as they are."""
+        """Return the unit as a JSON-ready value: only its name if the scale is 1."""
         if self.scale == 1:
             return self.name
         return {"name": self.name, "scale": self.scale}
@@ -116,7 +117,7 @@ def _is_power_of_ten(scale: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UnitTexts:
-    """How a language writes a number with its unit.
+    """The texts with which a language writes a number and its unit.
 
     Attributes
     ----------
@@ -125,11 +126,11 @@ class UnitTexts:
     zero, one, two, few, many : str, optional
         The texts for numbers of these plural categories, if they differ.
     decimals : int, optional
-        Of money: how many decimals a number that is not whole has at least.
+        For money: the least number of decimals if a number is not whole.
     is_repeated : bool
-        Whether the unit stands beside each of two numbers, as a currency or ``%`` does.
+        Whether a range repeats the unit at both ends, as for a currency or ``%``.
     times : int or Decimal
-        What the number is multiplied by: 100 for a share that is written in percent.
+        The factor of the number: 100 for a share that is written in percent.
     """
 
     other: str
@@ -144,7 +145,7 @@ class UnitTexts:
 
     @property
     def stands_with_every_number(self) -> bool:
-        """Whether two numbers each have the unit."""
+        """Whether a range repeats the unit at both ends."""
         return self.is_repeated or self.decimals is not None
 
     def text(self, category: str) -> str:
@@ -153,7 +154,7 @@ class UnitTexts:
         return self.other if text is None else text
 
     def exact(self, value: Any) -> Decimal:
-        """Return the number that is written for a value."""
+        """Return the number that a sentence writes for a value."""
         return Decimal(str(natural(value))) * self.times
 
 
@@ -162,16 +163,16 @@ _WITHOUT_UNIT = UnitTexts("{}")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Language:
-    """The frames of sentences, and how numbers, dates and units are written in one language.
+    """One language: templates of sentences, and the format of numbers, dates and units.
 
-    `docs/how-to/say-it-in-words.md` explains the file. A language of your own is another file.
+    Each language is a file, which `docs/how-to/say-it-in-words.md` explains.
 
     Attributes
     ----------
     code : str
         Such as ``"en"``.
-    sections : mapping
-        The content of the file: section to name to text.
+    sections : mapping of section to mapping of name to text
+        The content of the file.
     """
 
     code: str
@@ -184,7 +185,7 @@ class Language:
         Raises
         ------
         SchemaError
-            If there is no such language, or the file does not have the form of one.
+            If there is no such language, or the file does not have the right format.
         """
         if isinstance(language, Language):
             return language
@@ -214,9 +215,7 @@ class Language:
         return Language.of, (self.to_plain(),)
 
     def to_plain(self) -> str | dict[str, Any]:
-        """Return the code of a language that comes with the package; of another one, the content
-        of its file.
-        """
+        """Return the code of a language that the package has, or the content of another file."""
         if self.code in shipped_languages() and self == _shipped(self.code):
             return self.code
         content: dict[str, Any] = {"schema_version": LANGUAGE_VERSION, "language": self.code}
@@ -233,14 +232,14 @@ class Language:
     def plural_rule(self) -> tuple[int, ...]:
         """The position of the plural category of each whole number, from 0 to 1999.
 
-        Rules of languages look at small numbers and at the last digits, so that the category of a
-        larger number is that of 1000 and its last three digits.
+        Plural rules depend on small numbers and on the last digits. So a larger number has the
+        category of 1000 plus its last three digits.
         """
         rule = c2py(self.sections["plurals"]["rule"])
         return tuple(rule(number) for number in range(2 * _RULE_PERIOD))
 
     def plural_category(self, number: Decimal | int | None) -> str:
-        """Return the plural category of a number; "other" of a fraction, and if there is none."""
+        """Return the plural category of a number; "other" for a fraction and for None."""
         if number is None or number != int(number):
             return "other"
         whole = abs(int(number))
@@ -249,9 +248,9 @@ class Language:
         return self.plural_categories[self.plural_rule[whole]]
 
     def with_plurals(self, text: str, number: Decimal | int | None) -> str:
-        """Choose of each ``{loan|loans}`` in a text the form for a number.
+        """Replace each ``{loan|loans}`` in a text with the form for a number.
 
-        If a text has fewer forms than the language, the last one stands for all others.
+        If there are fewer forms than plural categories, the last form is used for the others.
         """
         position = self.plural_categories.index(self.plural_category(number))
 
@@ -262,35 +261,38 @@ class Language:
         return _PLURAL.sub(form, text)
 
     def frame(self, section: str, name: str, /, *text: str, **parts: str | None) -> str:
-        """Fill in a text of the file."""
+        """Fill in the placeholders of a text of the file."""
         frame: str = self.sections[section][name]
         return frame.format(*text, **parts)
 
     def counted_frame(self, section: str, name: str, number: int, /, **parts: str) -> str:
-        """Fill in a text of the file with a number and the plural forms that go with it."""
+        """Fill in the placeholders of a text, with a number as ``{count}`` and its plural forms."""
         frame = self.with_plurals(self.sections[section][name], number)
         return frame.format(count=self.count(number), **parts)
 
     def unit(self, name: str) -> UnitTexts:
-        """Return a unit of the file; a name that the file does not have is the unit's own text."""
+        """Return a unit of the file. A name that is not in the file is written as it is."""
         settings = self.sections["units"].get(name)
         if settings is not None:
             return UnitTexts(**settings)
         return UnitTexts(f"{{}} {name}")
 
     def measured(self, value: Any, unit: UnitTexts) -> str:
-        """Write a number in full with its unit."""
+        """Return the text of a number with its unit."""
         return self.filled(unit, self.number(value, unit), value)
 
     def filled(self, unit: UnitTexts, text: str, value: Any) -> str:
-        """Return the text of a number, or of a range that ends with the number, with its unit."""
+        """Add a unit to the text of a number, or of a range.
+
+        `value` is the number, or the end of the range; it decides about the plural form.
+        """
         frame = unit.text(self.plural_category(unit.exact(value)))
         if text.startswith("-") and not frame.startswith("{}"):
             return "-" + frame.replace("{}", text.removeprefix("-"))  # -€3
         return frame.replace("{}", text)
 
     def number(self, value: Any, unit: UnitTexts = _WITHOUT_UNIT) -> str:
-        """Write a number in full, without its unit: as it was released, never rounded."""
+        """Return the text of a number without its unit; it is never rounded."""
         exact = unit.exact(value) or Decimal(0)  # not -0
         digits = format(exact, "f")
         whole, _, decimals = digits.partition(".")
@@ -306,13 +308,13 @@ class Language:
         return sign + whole + (numbers["decimal"] + decimals if decimals else "")
 
     def count(self, number: int, *, before_noun: bool = False) -> str:
-        """Write how many there are, small numbers in words."""
+        """Return the text of a count; small numbers are words."""
         numbers = self.sections["numbers"]
         words: Sequence[str] = numbers["counts" if before_noun else "words"]
         return words[number] if number < len(words) else self.number(number)
 
     def date(self, value: Any) -> str:
-        """Write a day, and the time if there is one."""
+        """Return the text of a date, with its time unless it is midnight."""
         moment = pd.Timestamp(value)
         dates = self.sections["dates"]
         day = dates["day"].format(
@@ -325,25 +327,25 @@ class Language:
         return str(dates["moment"].format(**words, year=moment.year, time=time))
 
     def join(self, changes: Sequence[str]) -> str:
-        """List changes, which may hold commas and "and" themselves."""
+        """Join changes to a list with semicolons, as changes may contain commas and "and"."""
         if len(changes) == 1:
             return changes[0]
         return self.frame("changes", "last", first="; ".join(changes[:-1]), last=changes[-1])
 
     def enumeration(self, items: Sequence[str]) -> str:
-        """List with "and"."""
+        """Join items to a list with "and"."""
         if len(items) == 1:
             return items[0]
         return self.frame("values", "both", first=", ".join(items[:-1]), last=items[-1])
 
     def alternatives(self, items: Sequence[str]) -> str:
-        """List with "or"; of a long list, the first ones and how many more there are."""
+        """Join items to a list with "or"; a long list ends with the number of further items."""
         if len(items) == 1:
             return items[0]
-        hidden = len(items) - MOST_NAMED
-        if hidden > 1:
-            named = ", ".join(items[:MOST_NAMED])
-            return self.counted_frame("values", "more", hidden, named=named)
+        n_more = len(items) - MOST_NAMED
+        if n_more > 1:
+            first_items = ", ".join(items[:MOST_NAMED])
+            return self.counted_frame("values", "more", n_more, named=first_items)
         return self.frame("values", "either", first=", ".join(items[:-1]), last=items[-1])
 
 
@@ -361,6 +363,7 @@ def _shipped(code: str) -> Language:
 
 
 def _language_of_file(path: Path) -> Language:
+    """Read a language from its JSON file."""
     if path.suffix.lower() != ".json" or not path.is_file():
         raise SchemaError(
             f"language {str(path)!r}: there is no such language and no such file; give one of"
@@ -372,6 +375,7 @@ def _language_of_file(path: Path) -> Language:
 
 
 def _language_from(content: Any, source: str) -> Language:
+    """Return the language with this content; raise a SchemaError if the content is invalid."""
     problems = faults(content, f"language-{LANGUAGE_VERSION}")
     if problems:
         raise SchemaError(
@@ -385,7 +389,7 @@ def _language_from(content: Any, source: str) -> Language:
 
 
 def _check_plurals(language: Language, source: str) -> None:
-    """Raise if the rule of plurals cannot be read, or names a category that is not there."""
+    """Raise a SchemaError if the plural rule cannot be read, or gives an unknown category."""
     categories = language.plural_categories
     rule = f"{source}: plurals.rule"
     expected = 'an expression of C as in Plural-Forms of gettext, such as "n != 1"'
@@ -393,7 +397,7 @@ def _check_plurals(language: Language, source: str) -> None:
         positions = {*language.plural_rule}
     if not positions <= {*range(len(categories))}:
         raise SchemaError(
-            f"{rule} gives the position of a category, from 0 to {len(categories) - 1}"
+            f"{rule} must give the position of a category, from 0 to {len(categories) - 1}"
         )
     for name, settings in language.sections["units"].items():
         unknown = {"zero", "one", "two", "few", "many"}.intersection(settings) - {*categories}
@@ -405,7 +409,7 @@ def _check_plurals(language: Language, source: str) -> None:
 
 
 def _check_placeholders(language: Language, source: str) -> None:
-    """Refuse a text that cannot be filled, which would fail at the first answer."""
+    """Raise a SchemaError if a text has an unknown placeholder: the first answer would fail."""
     english = _english_frames()
     frames = {name: language.sections[name] for name in _FRAMES}
     frames["dates"] = {name: language.sections["dates"][name] for name in ("day", "moment")}
@@ -427,8 +431,8 @@ def _check_placeholders(language: Language, source: str) -> None:
                 in_braces = [f"{{{placeholder}}}" for placeholder in sorted(placeholders)]
                 places = " ".join(in_braces) or "none"
                 raise SchemaError(
-                    f"{source}: {section}.{name} has places that nothing fills; the places of the"
-                    f" English text are: {places}"
+                    f"{source}: {section}.{name} has unknown placeholders; those of the English"
+                    f" text are: {places}"
                 )
 
 
@@ -443,45 +447,48 @@ def _text_keys(declared: Mapping[Any, str]) -> dict[str, str]:
 
 
 def _texts(name: str, keys: str, declared: Mapping[Any, str]) -> dict[str, str]:
-    """Return declared texts by what they are for, or raise what is wrong with them."""
-    if not isinstance(declared, Mapping):
-        raise SchemaError(f"{name} must be a mapping, {keys} to a text that is not empty")
-    if not all(isinstance(text, str) and text for text in declared.values()):
-        raise SchemaError(f"{name} must be a mapping, {keys} to a text that is not empty")
+    """Return declared texts by the text of their key; raise a SchemaError if one is not a text."""
+    is_mapping = isinstance(declared, Mapping)
+    if not is_mapping or not all(isinstance(text, str) and text for text in declared.values()):
+        raise SchemaError(f"{name} must be a mapping of {keys} to a non-empty text")
     return _text_keys(declared)
 
 
 def _units(declared: Mapping[str, str | Mapping[str, Any] | Unit]) -> dict[str, Unit]:
-    """Return declared units by column, or raise what is wrong with them."""
-    form = 'column to a text or a Unit, such as {"income_cents": Unit("EUR", scale=0.01)}'
+    """Return declared units by column; raise a SchemaError if one is not a unit."""
+    form = 'of column to a text or a Unit, such as {"income_cents": Unit("EUR", scale=0.01)}'
     try:
         return {name: Unit.of(unit) for name, unit in declared.items()}
     except SchemaError as error:
-        raise SchemaError(f"units must be a mapping, {form}: {error}") from None
-    except (AttributeError, TypeError):  # no mapping, or one with other keys
-        raise SchemaError(f"units must be a mapping, {form}") from None
+        raise SchemaError(f"units must be a mapping {form}: {error}") from None
+    except (AttributeError, TypeError):  # not a mapping, or one with other keys
+        raise SchemaError(f"units must be a mapping {form}") from None
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Wording:
-    """How the answers about one table are put into words, in one language.
+    """The words for the answers about one table, in one language.
 
     Attributes
     ----------
     language : Language
-        Given as its code, such as ``"de"``, or the path of a file.
+        Pass its code, such as ``"de"``, or the path of a file.
     titles : mapping of column to str
-        The column as it stands in a list of things: ``"a loan term"``.
+        The words for a column in a sentence: ``"a loan term"``.
     units : mapping of column to Unit
-        A text stands for the `Unit` of this name.
+        A text means the `Unit` of this name.
     outcomes : mapping of label to str
-        What the model's label means to the person: ``"your loan would be approved"``. The key
-        ``"*"`` is for every outcome that has no words, such as a range.
+        The meaning of a model's label for a person: ``"your loan would be approved"``. The key
+        ``"*"`` is for all other outcomes, such as a range.
     phrases : mapping of column to str or mapping
-        The words for a value, which stand alone. A text with ``{}`` for the value, in which
-        ``{loan|loans}`` stands for the form after the number, in the order of the language's plural
-        categories: ``"{} open {loan|loans}"``. Or a mapping of value to words: ``{"A11": "an
-        overdrawn current account"}``.
+        The words for a value, which need no title. Either a text with ``{}`` for the value, such as
+        ``"{} open {loan|loans}"``, with plural forms in the order of the language's categories. Or
+        a mapping of value to words, such as ``{"A11": "an overdrawn current account"}``.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such language, or a text, unit or phrase has the wrong form.
 
     Examples
     --------
@@ -506,7 +513,7 @@ class Wording:
         phrases: Mapping[str, str | Mapping[Any, str]] = MappingProxyType({}),
     ) -> None:
         if not isinstance(phrases, Mapping):
-            raise SchemaError("phrases must be a mapping, column to a text or a mapping")
+            raise SchemaError("phrases must be a mapping of column to a text or a mapping")
         language = Language.of(language)
         n_forms = len(language.plural_categories)
         settings = {
@@ -523,7 +530,7 @@ class Wording:
         return hash(json.dumps(self.to_plain(), sort_keys=True))
 
     def to_plain(self) -> dict[str, Any]:
-        """Return everything as JSON has it."""
+        """Return all settings as JSON-ready values."""
         return {
             "language": self.language.to_plain(),
             "titles": dict(self.titles),
@@ -537,25 +544,30 @@ class Wording:
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Wording:
-        """Read back what `to_plain` returned."""
+        """Return the wording from the result of `to_plain`."""
         return cls(**content)
 
     def columns(self) -> set[str]:
-        """Return every column that something is declared for."""
+        """Return the columns with a title, a unit or a phrase."""
         return {*self.titles, *self.units, *self.phrases}
 
     def check_outcomes(self, classes: Sequence[Any] | None) -> None:
-        """Raise if words are declared for an outcome that the model does not have.
+        """Check that the model has every label in `outcomes`.
+
+        Parameters
+        ----------
+        classes : sequence, optional
+            The labels of the model. If they are None, nothing is checked.
 
         Raises
         ------
         SchemaError
-            If `classes`, the model's labels, are known and lack one of `outcomes`.
+            If the model does not have one of the labels.
         """
         if classes is None:
             return
         labels = [to_text(label) for label in classes]
-        unknown = [name for name in self.outcomes if name not in (*labels, WHATEVER_WAS_ASKED)]
+        unknown = [name for name in self.outcomes if name not in (*labels, ALL_OTHER_OUTCOMES)]
         if unknown:
             raise SchemaError(
                 f"outcomes: the model has no label {listed(unknown)}; its labels are"
@@ -563,7 +575,7 @@ class Wording:
             )
 
     def name(self, column: str) -> str:
-        """Return a column's name as words."""
+        """Return a column's name with spaces instead of underscores."""
         return column.replace("_", " ")
 
     def title(self, column: str) -> str | None:
@@ -573,7 +585,7 @@ class Wording:
         return title
 
     def unit(self, column: str) -> UnitTexts:
-        """Return how a column's numbers are written with their unit."""
+        """Return the texts for a column's numbers with their unit."""
         usual = self.language.sections["columns"].get(column.lower(), {})
         if column not in self.units:
             name = usual.get("unit")
@@ -583,7 +595,7 @@ class Wording:
         return replace(texts, times=texts.times * Decimal(str(declared.scale)))
 
     def described(self, column: str, part: Part, node: str | None = None) -> str:
-        """Return what a part of an answer says of a column: "a loan term of 24 to 36 months".
+        """Return one part of an answer in words, such as "a loan term of 24 to 36 months".
 
         Parameters
         ----------
@@ -591,7 +603,7 @@ class Wording:
         part : Interval or frozenset
             A range, or a set of values.
         node : str, optional
-            The name of a hierarchy's node, which stands for the set.
+            The name of a hierarchy's node, which replaces the set.
         """
         language = self.language
         if not has_values(part):
@@ -607,39 +619,40 @@ class Wording:
         return language.frame("values", "or_not_stated", value) if may_be_missing else value
 
     def value(self, column: str, part: Part) -> str:
-        """Return what `described` does, without the column's title or name."""
+        """Return a part in words like `described`, but without the column's title or name."""
         if column in self.phrases:
             return self.described(column, part)
         return self._value(column, part)
 
     def words(self, column: str) -> Words:
-        """Return the words of single values of a column, which stand alone."""
+        """Return the declared words for single values of a column, by value."""
         phrase = self.phrases.get(column)
         return phrase if isinstance(phrase, Mapping) else {}
 
     def has_declared_words(self, column: str, part: Part) -> bool:
         """Return True if `phrases` has words for each of the `stated_values` of a part.
 
-        A sentence then uses these words alone, without the column's title and unit.
+        A sentence then uses only these words, without the column's title and unit.
         """
         words = self.words(column)
         return len(words) > 0 and all(_words_of(value, words) for value in stated_values(part))
 
     def counts(self, column: str) -> bool:
-        """Return True if the phrase of a column has a noun for its numbers, as "{loan|loans}"."""
+        """Return True if the phrase of a column has plural forms, such as "{loan|loans}"."""
         phrase = self.phrases.get(column)
         return isinstance(phrase, str) and _PLURAL.search(phrase) is not None
 
     def current_value(self, column: str, value: Any, part: Part) -> str:
-        """Return the value that the person has, as it stands after "instead of".
+        """Return the person's own value in words, for the place after "instead of".
 
-        `part` is what the sentence says the value would be. A unit in words is written once, there.
+        `part` contains the new values, which the sentence names before. A unit in words is written
+        only once, with the new values.
         """
         words = _words_of(value, self.words(column))
         if words is not None:
             return words
         is_counted = self.counts(column)
-        # A number may become missing, too; only its unit tells it from a code.
+        # The new value of a number may be "missing"; only a unit shows that the column has numbers.
         is_unstated_number = column in self.units and part == frozenset({None})
         if not isinstance(part, Interval) and not is_unstated_number and not is_counted:
             return self._category(value)
@@ -650,7 +663,7 @@ class Wording:
         unit = self.unit(column)
         if is_counted:
             return self._counted_alone(value, unit)
-        # "Not stated" and words of the new value do not say the unit.
+        # The unit is not yet written if the new value is "not stated" or has declared words.
         if unit.stands_with_every_number or self.has_declared_words(column, part):
             return self.language.measured(value, unit)
         return self.language.number(value, unit)
@@ -661,8 +674,8 @@ class Wording:
         declared = self.outcomes.get(to_text(outcome.label))
         if outcome.label is not None and not outcome.is_other and declared is not None:
             return declared
-        if WHATEVER_WAS_ASKED in self.outcomes:
-            return self.outcomes[WHATEVER_WAS_ASKED]
+        if ALL_OTHER_OUTCOMES in self.outcomes:
+            return self.outcomes[ALL_OTHER_OUTCOMES]
         if outcome.bounds is not None:
             low, high = outcome.bounds
             name = "range"
@@ -694,7 +707,7 @@ class Wording:
         return language.frame("changes", kind, title=title, name=self.name(column), value=value)
 
     def _value(self, column: str, part: Part) -> str:
-        """Return the value or values of a part, numbers with their unit."""
+        """Return the values of a part, without the column; numbers have their unit."""
         language = self.language
         if not isinstance(part, Interval):
             return language.alternatives([self._category(value) for value in values_of(part)])
@@ -712,6 +725,7 @@ class Wording:
         return self._measured(part.low, part.high, self.unit(column))
 
     def _measured(self, low: Any, high: Any, unit: UnitTexts) -> str:
+        """Return a number or a range of numbers with its unit."""
         language = self.language
         if low == high:
             return language.measured(low, unit)
@@ -736,7 +750,7 @@ class Wording:
         return self.language.with_plurals(phrase, number).replace("{}", value)
 
     def _counted_alone(self, value: Any, unit: UnitTexts) -> str:
-        """Return a count whose noun the sentence has said before: "three", "none"."""
+        """Return a count without its noun, which the sentence has named before: "three", "none"."""
         number = unit.exact(value)
         if not _is_count(number):
             return self.language.number(value, unit)
@@ -745,10 +759,9 @@ class Wording:
         return self.language.count(int(number), before_noun=True)
 
     def _in_declared_words(self, words: Words, part: Part) -> str:
-        """Return a part in the words of its values: "a basic school or a high school".
+        """Return a part in the declared words of its values: "a basic school or a high school".
 
-        A range is written with its ends: "no savings to large savings". `Language.alternatives`
-        shortens a long list of values.
+        A range names its ends: "no savings to large savings".
         """
         texts = [str(_words_of(value, words)) for value in stated_values(part)]
         if is_stated_by_ends(part):
@@ -756,14 +769,15 @@ class Wording:
         return self.language.alternatives(texts)
 
     def _category(self, value: Any) -> str:
-        """Return a category; a number is a code, such as a postal code, and not a quantity."""
+        """Return a category; a number is a code, such as a postal code, without a separator."""
         return to_text(value) if is_number(value) else self._value_alone(value)
 
     def _value_alone(self, value: Any) -> str:
-        """Return a value without column and unit; text in quotation marks."""
+        """Return a value without column and unit; text has quotation marks."""
         return self.language.number(value) if is_number(value) else self._quoted(value)
 
     def _quoted(self, value: Any) -> str:
+        """Return a date or a truth value in words, and other values in quotation marks."""
         if isinstance(value, date) or _is_date_as_text(value):
             return self.language.date(value)
         if isinstance(value, (bool, np.bool_)):
@@ -773,12 +787,12 @@ class Wording:
 
 
 def _words_of(value: Any, words: Words) -> str | None:
-    """Return the words for a value in any spelling; None if there are none."""
+    """Return the words for a value in any spelling; None if it has no words."""
     return next((words[text] for text in spellings(value) if text in words), None)
 
 
 def has_values(part: Part) -> bool:
-    """Return True if a part has any value; a part without one stands only for "missing"."""
+    """Return True unless a part contains only a missing value."""
     if isinstance(part, Interval):
         return part.low is not None
     return part != frozenset({None})
@@ -793,28 +807,28 @@ def is_stated_by_ends(part: Part) -> bool:
 
 
 def stated_values(part: Part) -> list[Any]:
-    """Return the values that a sentence states of a part: the ends of a range, or all values."""
+    """Return the values of a part that a sentence names: the ends of a range, or all values."""
     if isinstance(part, Interval) and is_stated_by_ends(part):
         return [part.low, part.high]
     return values_of(part)
 
 
 def values_of(part: Part) -> list[Any]:
-    """Return the values of a set, or the levels of an ordinal range, in a fixed order."""
+    """Return the values of a part except a missing one, in a fixed order; a range gives its low."""
     if isinstance(part, Interval):
         return [part.low] if part.levels is None else list(part.levels)
     return [value for value in sorted_values(part) if value is not None]
 
 
 def is_number(value: object) -> bool:
-    """Return True if a value is a number that can be written; booleans are not."""
+    """Return True if a value is a number, and neither missing nor a bool."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Number, Decimal)):
         return False
     return not is_missing(value)
 
 
 def _is_date_as_text(value: object) -> bool:
-    """Return True if a value is the text of a date of the calendar, as 2024-12-31 is."""
+    """Return True if a value is the text of a valid date, such as 2024-12-31."""
     if not isinstance(value, str) or not _DATE.fullmatch(value):
         return False
     return not is_missing(pd.to_datetime(value, errors="coerce"))
@@ -825,15 +839,15 @@ def _is_count(value: Any) -> bool:
 
 
 def _phrase(column: str, declared: Any, n_forms: int) -> str | dict[str, str]:
-    """Return a phrase in the form in which it is kept, or raise what is wrong with it.
+    """Return a declared phrase; raise a SchemaError if it has the wrong form.
 
-    `n_forms` is how many plural forms the language has.
+    `n_forms` is the number of plural forms of the language.
     """
     if isinstance(declared, str):
         if any(forms.count("|") >= n_forms for forms in _PLURAL.findall(declared)):
             raise SchemaError(
-                f"column {column!r}: a phrase has more plural forms than the language, which has"
-                f" {n_forms}"
+                f"column {column!r}: a phrase has more plural forms than the {n_forms} of the"
+                " language; remove the last ones"
             )
         rest = _PLURAL.sub("", declared)
         if "{}" in rest and not set("{}") & set(rest.replace("{}", "")):
@@ -842,6 +856,6 @@ def _phrase(column: str, declared: Any, n_forms: int) -> str | dict[str, str]:
         if all(isinstance(words, str) and words for words in declared.values()):
             return _text_keys(declared)
     raise SchemaError(
-        f'column {column!r}: a phrase is a text such as "{{}} open {{loan|loans}}", with {{}} where'
-        " the value goes and no other braces, or a mapping of value to words"
+        f'column {column!r}: a phrase is a text such as "{{}} open {{loan|loans}}", with {{}} for'
+        " the value and no other braces, or a mapping of value to words"
     )

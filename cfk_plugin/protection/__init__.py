@@ -1,4 +1,4 @@
-"""Protectors: from a counterfactual to a region that enough people share."""
+"""Regions, private values and answers: how explanations become k-anonymous."""
 
 from cfk_plugin.protection.protectors import ExactProtector, GraspProtector, MondrianProtector
 

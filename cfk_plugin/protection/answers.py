@@ -1,16 +1,16 @@
 """Answers: the least change of each query that the catalogue can promise.
 
-The point is searched first: the least change for which the model gives the outcome with the margin,
-among what the catalogue offers. The changes of the nearest starts (`starts`) are taken back and
-shrink (`moves`). Then a region of the catalogue is chosen for whose people the model gives the
-outcome with the point's private values. If there is none, entries of the catalogue move as far as
-their region agrees. There is never a point without a region.
+The search first looks for a point: the least change for which the model gives the outcome with the
+margin. It begins at starts that the catalogue offers (`starts`), takes back changes, and shrinks
+the remaining ones (`moves`). Then it looks for a region of the catalogue for whose people the model
+gives the outcome with the point's private values. If there is none, it moves entries of the
+catalogue as far as their region agrees. A point without a region is never an answer.
 
-The region is released as it was published. The point may lie outside of it in quasi-identifiers for
-which the query keeps its own value: "36 to 50, or your own 27".
+The region is released as the catalogue publishes it. The point may lie outside of it in
+quasi-identifiers with the query's own value: "36 to 50, or your own 27".
 
-Everything is a function of the query, the catalogue and the model. It does not depend on the other
-queries that are answered in the same call.
+An answer is a function of the query, the catalogue and the model. Other queries of the same call
+make no difference.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from cfk_plugin.protection.regions import LineParts, SetParts
 from cfk_plugin.protection.starts import PAIRS_AT_ONCE, Points, Starts, as_bytes
 
 _QUERIES_AT_ONCE = 256
-_STARTS = 16  # nearest true starts of a query, whose changes are taken back
-_MOST_STARTS = 64  # of a query with several answers
-_FIRST_ROWS = 96  # starts of a query that are asked about first
+_STARTS = 16  # nearest true starts of a query whose changes are taken back, for each answer
+_MOST_STARTS = 64  # the same for all answers of a query
+_FIRST_ROWS = 96  # starts of a query in the first call of the model
 _ENDS = 4  # nearest points of a query that shrink, for each answer
-_REGIONS = 24  # that are tried for an end
-_FIRST_REGIONS = 4  # of these, that are tried first
-_FEW_QUERIES = 4  # up to so many are answered with as few calls of the model as possible
+_REGIONS = 24  # regions that are tried for a point
+_FIRST_REGIONS = 4  # regions that are tried in the first round
+_FEW_QUERIES = 4  # up to this many queries, rows are asked about early to save calls of the model
 _PROBES = 6  # most doubtful combinations of a region, which are asked about first
-_MORE_PROBES = 64  # that are asked about next, if all are many
-_BOUND_TRIED = 64  # nearest true points of a query in a region
-_BOUND = 6  # of these, that move, for each answer
-_MOST_TRIES = 2  # to move a point, each time with more combinations
-_MUCH_LESS = 0.5  # share of a change, up to which an answer spares the person something
+_MORE_PROBES = 64  # combinations that are asked about next, before all of many
+_BOUND_TRIED = 64  # nearest true points of a query that are tried with their own region, per answer
+_BOUND = 6  # points of these that move, for each answer
+_MOST_TRIES = 2  # how often a point is moved again, each time with more combinations
+_MUCH_LESS = 0.5  # a change is much smaller than another if it is at most this share of it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,12 +60,14 @@ class Answer(HostOnly):
     Attributes
     ----------
     query : int
+        The position of the query.
     region : int
-        It contains the quasi-identifiers of the point that are not the query's own.
+        The number of the region. It contains the quasi-identifiers of the point that differ from
+        the query's own.
     point : shape (n_features,)
-        It has the outcome with the margin.
+        The model gives it the outcome with the margin.
     distance : float
-        Between the query and the point.
+        The distance between the query and the point.
     """
 
     query: int
@@ -81,23 +83,23 @@ def explain(
     n_answers: int = 1,
     starts: Floats | None = None,
 ) -> list[list[Answer]]:
-    """Return up to so many answers to each query, from near to far.
+    """Return up to `n_answers` answers to each query, nearest first.
 
     Parameters
     ----------
     catalogue : Catalogue
     queries : shape (n_queries, n_features), without NaN
     limits : Limits, optional
-        Of these queries. By default, those that the schema declares.
+        The limits of these queries. By default, those of the schema.
     n_answers : int
     starts : shape (n_queries, n_features) or (n_starts, n_queries, n_features), optional
-        Counterfactuals of an explainer, from which the search starts as well. Their private values
-        become shared ones. A row with NaN stands for none.
+        Counterfactuals of an explainer, as further starts of the search. Their private values are
+        replaced by shared ones. A row with NaN means no counterfactual.
 
     Returns
     -------
     list of list of Answer
-        The answers to each query, none if there are none.
+        The answers to each query; an empty list if it has none.
     """
     if limits is None:
         limits = Limits.of(catalogue.codes, queries)
@@ -111,10 +113,10 @@ def explain(
     n_largest = max(len(catalogue.regions), len(catalogue.centres))
     at_once = min(_QUERIES_AT_ONCE, max(PAIRS_AT_ONCE // n_largest, 1))
     for first in range(0, len(queries), at_once):
-        some = np.arange(first, min(first + at_once, len(queries)))
-        search = _Search(catalogue, limits.take(some), n_answers, starts[:, some])
-        for of_query in search.answers():
-            answers.append([search.answer(of_query, i, first) for i in range(len(of_query))])
+        batch = np.arange(first, min(first + at_once, len(queries)))
+        search = _Search(catalogue, limits.take(batch), n_answers, starts[:, batch])
+        for points in search.answers():
+            answers.append([search.answer(points, i, first) for i in range(len(points))])
     return answers
 
 
@@ -125,23 +127,25 @@ def least_values(
     limits: Limits,
     along: Floats | None = None,
 ) -> Floats:
-    """Return how little the numbers and levels of answers need to change without the margin.
+    """Return the smallest changes of numbers and levels with which answers are true without margin.
 
-    With all these values together, the model gives the outcome today. It is asked once.
+    With all these values together, the model gives the outcome today.
 
     Parameters
     ----------
     catalogue : Catalogue
-    answers : sequence of Answer; to any of the queries
+    answers : sequence of Answer
+        Answers to any of the queries.
     queries, limits
         As in `explain`.
     along : shape (n_rows, n_features), optional
-        Rows about which the model is asked in the same call; it remembers the answers.
+        Rows that the caller needs soon. The model is asked about them in the same call and
+        remembers them.
 
     Returns
     -------
     array, shape (n_answers, n_features)
-        NaN if the value is that of the point. All are NaN if the catalogue has no margin.
+        NaN if a value is that of the point. All are NaN if the catalogue has no margin.
     """
     if catalogue.model.margin == 0 or not len(answers):
         return np.full((len(answers), queries.shape[1]), np.nan)
@@ -149,8 +153,8 @@ def least_values(
     query = np.array([answer.query for answer in answers])
 
     def keeps(rows: Floats, _: Ints) -> Mask:
-        more = rows if along is None else np.concatenate([rows, along])
-        has_outcome = catalogue.model.has_outcome(more)[: len(rows)]
+        all_rows = rows if along is None else np.concatenate([rows, along])
+        has_outcome = catalogue.model.has_outcome(all_rows)[: len(rows)]
         return has_outcome & limits.codes.obey_rules(rows)
 
     least = least_together(points, query, limits, keeps)
@@ -159,11 +163,12 @@ def least_values(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Search(HostOnly):
-    """The search for answers to some queries.
+    """The search for answers to a batch of queries.
 
     Attributes
     ----------
-    counterfactuals : shape (n_starts, n_queries, n_features); those of an explainer
+    counterfactuals : shape (n_starts, n_queries, n_features)
+        The counterfactuals of an explainer.
     """
 
     catalogue: Catalogue
@@ -188,26 +193,27 @@ class _Search(HostOnly):
         return self.catalogue.codes.private
 
     def answers(self) -> list[Points]:
-        """Return the points of each query's answers, near ones first."""
+        """Return the points of each query's answers, nearest first."""
         answers = self._useful(self._with_region(self._ends()))
-        for more in (self.starts.entries, self.starts.required_points):
+        for further_points in (self.starts.entries, self.starts.required_points):
             n_of_query = np.bincount(answers.query, minlength=len(self.limits))
-            lacking = np.flatnonzero(n_of_query < self.n_answers)
-            if len(lacking):
-                answers = Points.joined([answers, self._bound(more(lacking), answers)])
+            unfinished = np.flatnonzero(n_of_query < self.n_answers)
+            if len(unfinished):
+                points = further_points(unfinished)
+                answers = Points.joined([answers, self._bound(points, answers)])
         answers = answers.take(np.argsort(self._distances(answers), kind="stable"))
         return [answers.take(answers.query == q) for q in range(len(self.limits))]
 
     def answer(self, points: Points, i: int, first: int) -> Answer:
-        """Return a point as an answer; `first` is the number of the first query."""
+        """Return point `i` as an answer; `first` is the position of the batch's first query."""
         point = points.take(np.array([i]))
         distance = float(self._distances(point)[0])
         return Answer(first + int(point.query[0]), int(point.region[0]), point.rows[0], distance)
 
     def _useful(self, points: Points) -> Points:
-        """Return points of each query that differ usefully: the nearest one, and others near it.
+        """Choose up to `n_answers` points of each query that differ usefully, and near ones first.
 
-        A change that a chosen point asks for as well counts twice.
+        A change that a chosen point also asks for counts twice in the distance of the next point.
         """
         prices = self._distances(points)
         chosen = [np.empty(0, dtype=np.int64)]
@@ -222,7 +228,10 @@ class _Search(HostOnly):
         return points.take(np.concatenate(chosen))
 
     def _repeated_costs(self, points: Points, answers: Points) -> Floats:
-        """Return what changes of points cost that an answer to their query asks for, too."""
+        """Return the cost of those changes of points that an answer to the same query also has.
+
+        The shape is (n_points,).
+        """
         point, answer = np.nonzero(points.query[:, None] == answers.query)
         rows = points.rows[point]
         query = points.query[point]
@@ -233,7 +242,7 @@ class _Search(HostOnly):
         return np.round(np.bincount(point, costs, len(points)), 9)
 
     def _differ(self, points: Points, answers: Points) -> Mask:
-        """Return which points, (n_points,), differ usefully from all answers to their query."""
+        """Return which points differ usefully from all answers to their query, (n_points,)."""
         point, answer = np.nonzero(points.query[:, None] == answers.query)
         factual = self.limits.queries[points.query[point]]
         is_line = self.catalogue.codes.is_line
@@ -245,16 +254,17 @@ class _Search(HostOnly):
         return np.round(self.distance.of(points.rows, points.query), 9)
 
     def _ask(self, *rows: Floats) -> None:
-        """Ask the model about rows that are needed soon, in one call; it remembers the labels."""
+        """Ask the model about rows that are needed soon, in one call; it remembers the outputs."""
         self.catalogue.model.leads(np.concatenate(rows))
 
     def _sure(self, rows: Floats, _: Ints) -> Mask:
+        """Return which rows have the outcome with the margin and obey all rules."""
         return self.catalogue.model.sure(rows) & self.catalogue.codes.obey_rules(rows)
 
     # Points
 
     def _ends(self) -> Points:
-        """Return the nearest points of each query that cannot come closer, near ones first."""
+        """Return the nearest points of each query that cannot come closer, nearest first."""
         points = self._true_starts()
         rows = take_back(points.rows, points.query, self.distance, self._sure)
         points = self._nearest(points.moved(rows), vary=self.n_answers > 1)
@@ -279,7 +289,7 @@ class _Search(HostOnly):
     def _true_starts(self) -> Points:
         """Return the nearest starts of each query that have the outcome with the margin.
 
-        Starts of an explainer come first.
+        Counterfactuals of an explainer are preferred.
         """
         explained = self.starts.explained(self.counterfactuals)
         points = Points.joined([explained, self.starts.everywhere()])
@@ -291,7 +301,7 @@ class _Search(HostOnly):
         rank = rank_in_run(points.query)
         is_true = np.zeros(len(points), dtype=bool)
         is_now = rank < (len(points) if len(points) <= ROWS_PER_CALL else _FIRST_ROWS)
-        self._ask(points.rows[is_now], self.limits.queries)  # whose labels the caller needs
+        self._ask(points.rows[is_now], self.limits.queries)  # the caller needs labels of queries
         while is_now.any():
             is_true[is_now] = self._sure(points.rows[is_now], points.query[is_now])
             n_true = np.bincount(points.query, is_true, len(self.limits))
@@ -300,9 +310,9 @@ class _Search(HostOnly):
         return points.take(rank_in_run(points.query) < n)
 
     def _nearest(self, points: Points, *, vary: bool = False) -> Points:
-        """Return the nearest distinct points of each query, near ones first.
+        """Return the nearest distinct points of each query, nearest first.
 
-        With `vary`, points that change other columns than nearer ones are preferred.
+        With `vary`, points are preferred that change other columns than nearer points do.
         """
         points = points.distinct()
         distances = self._distances(points)
@@ -319,13 +329,16 @@ class _Search(HostOnly):
     # Regions of points
 
     def _with_region(self, ends: Points) -> Points:
-        """Return ends with regions that agree: the nearest end of each query, or all of them."""
+        """Return ends with a region that agrees: one for each query, or one for each end.
+
+        For one answer, the nearest end of each query with such a region is enough.
+        """
         pairs = self._pairs(ends)
         unit = pairs.query if self.n_answers == 1 else _number_of_run(pairs)
         return pairs.take(self._first_agreed(pairs, unit))
 
     def _pairs(self, ends: Points) -> Points:
-        """Return ends with the regions that may contain them, near and narrow ones first."""
+        """Return pairs of an end and a region that may contain it, near regions first."""
         regions = self.catalogue.regions
         has_entry = np.isin(np.arange(len(regions)), self.catalogue.entries.region)
         price = np.where(has_entry, regions.ncp, np.inf)[None].repeat(len(ends), axis=0)
@@ -343,9 +356,9 @@ class _Search(HostOnly):
         return pairs.take(np.isfinite(price[end, region]))
 
     def _first_agreed(self, pairs: Points, unit: Ints) -> Ints:
-        """Return the first pair of each unit whose region agrees, in order.
+        """Return the position of the first pair of each unit whose region agrees, in order.
 
-        `unit` has the shape (n_pairs,); equal ones are next to each other.
+        `unit`, shape (n_pairs,), is a number for each pair; equal numbers are next to each other.
         """
         is_open = np.ones(len(pairs), dtype=bool)
         agreed = [np.empty(0, dtype=np.int64)]
@@ -367,10 +380,10 @@ class _Search(HostOnly):
         return np.sort(np.concatenate(agreed))
 
     def _agree(self, pairs: Points, n_combinations: int | None = None) -> Mask:
-        """Return whether people of regions have the outcome with the points' private values.
+        """Return whether the people of regions have the outcome with the points' private values.
 
-        The model is asked about all combinations that a region requires, or the most doubtful ones.
-        It need not be asked about an entry.
+        The model is asked about all combinations that a region requires, or about the
+        `n_combinations` most doubtful ones. Entries agree without a call.
         """
         agrees = self._is_entry(pairs)
         others = np.flatnonzero(~agrees)
@@ -391,45 +404,46 @@ class _Search(HostOnly):
 
     @cached_property
     def _entry_keys(self) -> NDArray[np.void]:
-        """The region and private values of every entry, as one value each."""
+        """The region and private values of every entry as one value, shape (n_entries,)."""
         entries = self.catalogue.entries
         return as_bytes(np.column_stack([entries.region, entries.values]))
 
     def _n_questions(self, pairs: Points) -> int:
-        """Return at how many combinations regions must have the outcome, for all pairs together."""
+        """Return the number of rows of `_questions`, without asking the model about them."""
         required = self.catalogue.required(pairs.region)
         return sum(len(required[region]) for region in pairs.region.tolist())
 
     def _questions(self, pairs: Points, n_combinations: int | None = None) -> Points:
-        """Return what regions require of points: their private values at each combination.
+        """Return the rows that must have the outcome if regions are to agree with points.
 
-        The query of each row is the position of its pair. With `n_combinations`, these are the most
-        doubtful ones.
+        They have the point's private values and each combination that the region requires, or the
+        `n_combinations` most doubtful ones. The `query` of each row is the position of its pair.
         """
         required = self.catalogue.required(pairs.region)
         combinations = [required[region][:n_combinations] for region in pairs.region.tolist()]
         return self._at(pairs, combinations)
 
     def _at(self, points: Points, combinations: list[Floats]) -> Points:
-        """Return each point at each of its combinations of quasi-identifiers.
+        """Return the private values of each point with each of its combinations.
 
-        The query of each row is the position of its point.
+        The `query` of each row is the position of its point.
         """
-        point = np.repeat(np.arange(len(points)), [len(some) for some in combinations])
+        point = np.repeat(np.arange(len(points)), [len(quasi) for quasi in combinations])
         rows = points.rows[point]
         rows[:, self._quasi] = np.concatenate([np.empty((0, len(self._quasi))), *combinations])
         return Points.of(point, rows)
 
-    # Points that are bound to a region
+    # Points that begin with a region
 
     def _bound(self, points: Points, others: Points) -> Points:
-        """Return the nearest points that move as far as their own region agrees.
+        """Move points closer to their queries as far as their own region agrees.
 
-        With `others`, each query gets at most `n_answers` points, and they differ usefully.
+        Return the nearest ones of each query. Together with `others`, these are at most `n_answers`
+        for each query, and they differ usefully.
 
         While points move, the model is asked about a few combinations of their region. If the
-        region does not agree with a point at the end, the combinations that are refused are added,
-        and the point moves again from its start. An entry may also stay as it is.
+        region does not agree with a point at the end, the combinations without the outcome are
+        added, and the point moves again from its start. If this fails, an entry stays unmoved.
         """
         starts = self._bound_starts(points)
         probes = self._first_combinations(starts)
@@ -443,31 +457,33 @@ class _Search(HostOnly):
             agrees = self._agree(ends.take(nearest))
             agreed.append(nearest[agrees])
             n_agreed += np.bincount(ends.query[agreed[-1]], minlength=len(n_agreed))
-            again = nearest[~agrees]
-            n_tries[again] += 1
-            stays = again[n_tries[again] > _MOST_TRIES]
+            failures = nearest[~agrees]
+            n_tries[failures] += 1
+            stays = failures[n_tries[failures] > _MOST_TRIES]
             ends.rows[stays] = starts.rows[stays]
             is_open[stays] = self._is_entry(starts.take(stays))
             is_open &= (n_agreed < self.n_answers)[ends.query]
-            again = again[is_open[again] & (n_tries[again] <= _MOST_TRIES)]
-            refused = self._most_refused(ends.take(again))
-            for point, combinations in zip(again.tolist(), refused, strict=True):
+            retries = failures[is_open[failures] & (n_tries[failures] <= _MOST_TRIES)]
+            worst = self._worst_combinations(ends.take(retries))
+            for point, combinations in zip(retries.tolist(), worst, strict=True):
                 probes[point] = np.concatenate([probes[point], combinations])
-            moved = self._moved(starts.take(again), [probes[point] for point in again.tolist()])
-            ends.rows[again] = moved.rows
+            new_ends = self._moved(
+                starts.take(retries), [probes[point] for point in retries.tolist()]
+            )
+            ends.rows[retries] = new_ends.rows
             answers = Points.joined([others, ends.take(np.concatenate(agreed))])
             is_open &= self._are_new(ends, answers)
         return ends.take(np.concatenate(agreed))
 
     def _are_new(self, points: Points, answers: Points) -> Mask:
-        """Return which points change few columns and differ usefully from the answers."""
+        """Return which points change few columns and differ usefully from all answers."""
         is_few = self.limits.few_changes(points.rows, points.query)
         return is_few & self._differ(points, answers)
 
     def _bound_starts(self, points: Points) -> Points:
-        """Return the nearest true points of each query for which a few people have the outcome.
+        """Return the nearest true points of each query whose region agrees at its first probes.
 
-        The nearest entry is among them.
+        The nearest entries of the query are among them.
         """
         points = points.take(self._sure(points.rows, points.query))
         is_too_much = ~self.limits.few_changes(points.rows, points.query)
@@ -494,7 +510,10 @@ class _Search(HostOnly):
         return nearest
 
     def _moved(self, points: Points, probes: list[Floats]) -> Points:
-        """Return points as near as some combinations of their region permit."""
+        """Move points closer to their queries while their probes have the outcome.
+
+        `probes` contains combinations of each point's region.
+        """
         if not len(points):
             return points
 
@@ -510,28 +529,31 @@ class _Search(HostOnly):
             is_kept[questions.query[~is_outcome]] = False
             return is_kept
 
-        n_rows = 1 + max(len(some) for some in probes)
+        n_rows = 1 + max(len(combinations) for combinations in probes)
         rows = take_back(points.rows, points.query, self.distance, keeps, n_rows)
         rows = shrink(rows, points.query, self.distance, keeps, n_rows)
         return points.moved(rows)
 
-    def _most_refused(self, points: Points) -> list[Floats]:
-        """Return the required combinations that the model refuses most, a few for each point."""
+    def _worst_combinations(self, points: Points) -> list[Floats]:
+        """Return a few required combinations for each point: those with the lowest leads.
+
+        The model does not give them the outcome.
+        """
         model = self.catalogue.model
         questions = self._questions(points, _MORE_PROBES)
         questions = questions.take(~model.has_outcome(questions.rows))
         without = np.setdiff1d(np.arange(len(points)), questions.query)
-        more = self._questions(points.take(without))
-        more = more.take(~model.has_outcome(more.rows))
-        more = Points.of(without[more.query], more.rows)
-        questions = Points.joined([questions, more])
+        further = self._questions(points.take(without))
+        further = further.take(~model.has_outcome(further.rows))
+        further = Points.of(without[further.query], further.rows)
+        questions = Points.joined([questions, further])
         questions = questions.take(np.lexsort((model.leads(questions.rows), questions.query)))
         questions = questions.take(rank_in_run(questions.query) < _PROBES)
         quasi = questions.rows[:, self._quasi]
         return [quasi[questions.query == point] for point in range(len(points))]
 
     def _is_in_region(self, points: Points) -> Mask:
-        """Return whether all changed quasi-identifiers are in the points' regions."""
+        """Return whether the region of each point contains its changed quasi-identifiers."""
         is_in = np.ones(len(points), dtype=bool)
         for j, part in zip(self._quasi.tolist(), self.catalogue.regions.parts, strict=True):
             values = points.rows[:, j]
@@ -541,13 +563,14 @@ class _Search(HostOnly):
 
 
 def differ_usefully(first: Floats, second: Floats, factual: Floats, is_line: Mask) -> Mask:
-    """Return whether two answers are a choice: both ask for much less of a change of the other.
+    """Return whether two answers give a person a choice.
 
-    Otherwise one of them asks for the other's changes, or for hardly less, and maybe for more.
+    They do if each of them makes some change of the other unnecessary, or at most half as large.
 
     Parameters
     ----------
-    first, second, factual : shape (..., n_features); the answers and their query
+    first, second, factual : shape (..., n_features)
+        The answers, and their query.
     is_line : shape (n_features,)
 
     Returns
@@ -561,7 +584,10 @@ def differ_usefully(first: Floats, second: Floats, factual: Floats, is_line: Mas
 
 
 def _spared(rows: Floats, others: Floats, factual: Floats, is_line: Mask) -> Mask:
-    """Return which changes of others are at most half as large in rows, or another category."""
+    """Return which changes of `others` are at most half as large in `rows`, or different.
+
+    The shape is that of the rows. A category can only be different.
+    """
     is_changed = others != factual
     change = np.where(is_changed, others - factual, 1.0)
     is_less = (rows - factual) / change <= _MUCH_LESS
@@ -570,7 +596,7 @@ def _spared(rows: Floats, others: Floats, factual: Floats, is_line: Mask) -> Mas
 
 
 def _growth(part: LineParts | SetParts, values: Floats) -> Floats:
-    """Return by about how much the NCP of each part grows with a value that is outside.
+    """Return roughly how much the NCP of each part would grow to contain each value.
 
     The shape is (n_values, n_regions).
     """
@@ -581,7 +607,7 @@ def _growth(part: LineParts | SetParts, values: Floats) -> Floats:
 
 
 def _rank_among_equal(keys: Floats, distances: Floats) -> Ints:
-    """Return how many points with the same key are nearer, shape (n_points,)."""
+    """Return the number of nearer points with the same key, shape (n_points,)."""
     group = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
     order = np.lexsort((distances, group))
     rank = np.empty(len(keys), dtype=np.int64)

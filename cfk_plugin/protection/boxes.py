@@ -1,8 +1,8 @@
-"""Boxes: regions around one counterfactual, as the searches of the lookup see them.
+"""Boxes: regions around one counterfactual, for the searches of the lookup.
 
-A box contains the counterfactual. Its *corner* says how far it reaches on every dimension from
-there: downwards and upwards on a line, to each other category of a nominal attribute, up to which
-ancestor in a hierarchy. Coordinates are shares of NCP. Three operations are then simple:
+A box contains the counterfactual. Its *corner* is its extent from there on every dimension:
+downwards and upwards on a line, to each other category of a nominal attribute, and up to an
+ancestor in a hierarchy. Coordinates are shares of NCP. This makes three operations simple:
 
 * a point is inside a box if none of its coordinates exceeds the corner's;
 * the smallest box with several points has the maximum of their coordinates as its corner;
@@ -33,12 +33,12 @@ from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.regions import Regions
 
 Box: TypeAlias = tuple[Mask, ...]
-"""For each quasi-identifier, which of the axis' values are inside."""
+"""For each quasi-identifier, a mask of the axis' values that are inside, shape (n_values,)."""
 
 HasOutcome: TypeAlias = Callable[[Ints, Floats], Mask]
-"""Whether combinations of counterfactuals have the outcome that these must reach, shape (n,).
+"""Takes positions of counterfactuals, shape (n,), and encoded rows, shape (n, n_features).
 
-It takes the positions of the counterfactuals, shape (n,), and encoded rows, shape (n, n_features).
+Returns whether each row has the outcome that its counterfactual must reach, shape (n,).
 """
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -48,24 +48,24 @@ Progress: TypeAlias = Callable[[int, int], None]
 class Rank(NamedTuple):
     """A sort key for regions; the smallest is the best."""
 
-    shortfall: float  # by how much the bounds are missed, in total
+    shortfall: float  # the sum of the distances to the goal's bounds that are missed
     objective: float  # NCP, or minus pureness
-    other: float  # what the objective leaves undecided: minus pureness, or NCP
+    other: float  # decides ties of the objective: minus pureness, or NCP
 
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What a region is chosen by.
+    """The conditions and the objective for the choice of a region.
 
     Attributes
     ----------
     k : int
-        Least number of people inside.
+        The least number of people inside.
     objective : {"pureness", "ncp"}
-        "pureness": the purest region, then the one of least NCP (the paper's order); "ncp": the
-        region of least NCP, then the purest.
+        "pureness" prefers the purest region, and of equally pure ones that with the least NCP, as
+        in the paper. "ncp" prefers the least NCP, and then the purest region.
     min_pureness, max_ncp : float
-        A region that misses these bounds by more ranks behind one that misses them by less.
+        Bounds. Regions are ranked first by how far they miss these.
     """
 
     k: int
@@ -88,18 +88,18 @@ class Goal:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Proposal(HostOnly):
-    """A region for one counterfactual, to be recounted before it is released.
+    """A region for one counterfactual, before the recount.
 
     Attributes
     ----------
-    values : for each quasi-identifier, the codes inside, of training values and of the
-        counterfactual; shape (n_inside,) each
+    values : for each quasi-identifier, shape (n_inside,)
+        The codes inside, of training values and of the counterfactual.
     ncp : float
     pureness : float or None
-        Share of combinations with the desired outcome; None if the model was not asked.
+        The share of combinations with the desired outcome; None if the model was not asked.
     gap : float or None
-        The objective's NCP is proven to be at most this far from the least one; 0 for a proven
-        optimum, None without a proof.
+        The proven largest distance of `ncp` to the least NCP; 0 for a proven optimum, None without
+        a proof.
     """
 
     values: tuple[Floats, ...]
@@ -109,12 +109,12 @@ class Proposal(HostOnly):
 
     @property
     def is_optimal(self) -> bool:
-        """Whether it is proven that no region is better."""
+        """Whether no region is better, which is proven."""
         return self.gap == 0.0
 
 
 def regions_of(codes: Codes, proposals: Sequence[Proposal]) -> Regions:
-    """Return the regions of some proposals, in their order."""
+    """Return the regions of proposals, in their order."""
     tables = [_spanning(proposal.values) for proposal in proposals]
     rows = np.full((sum(map(len, tables)), len(codes.columns)), np.nan)
     rows[:, codes.quasi] = np.concatenate(tables)
@@ -123,7 +123,7 @@ def regions_of(codes: Codes, proposals: Sequence[Proposal]) -> Regions:
 
 
 def _spanning(values: Sequence[Floats]) -> Floats:
-    """Return combinations that have every value of every column, shape (n, n_quasi)."""
+    """Return combinations in which every value of every column occurs, shape (n, n_quasi)."""
     n = max(map(len, values))
     return np.column_stack([np.resize(column, n) for column in values])
 
@@ -138,14 +138,19 @@ def all_combinations(positions: Sequence[Ints]) -> Ints:
 class Cells(HostOnly):
     """The distinct combinations of quasi-identifiers in a population.
 
+    A person with several rows counts in only one cell, so that sums count each person once.
+
     Attributes
     ----------
     codes : Codes
-    values : for each quasi-identifier, its codes in order; shape (n_values,) each
-    positions : shape (n_cells, n_quasi); of each cell's codes in `values`
-    people : shape (n_cells,); at least 1. A person with several rows counts in one cell only, so
-        that sums never count anyone twice
-    cell_of_row : shape (n_rows,); -1 if nobody counts in the row's cell
+    values : for each quasi-identifier, shape (n_values,)
+        Its codes, in order.
+    positions : shape (n_cells, n_quasi)
+        The positions of each cell's codes in `values`.
+    people : shape (n_cells,)
+        The number of people that count in each cell, at least 1.
+    cell_of_row : shape (n_rows,)
+        The cell of each row; -1 if no one counts in it.
     """
 
     codes: Codes
@@ -165,7 +170,7 @@ class Cells(HostOnly):
         person : shape (n_rows,); the number of each row's person
         """
         quasi, place = distinct_rows(rows[:, codes.quasi])
-        # Each person counts in the first of their cells, so that the order of rows does not matter.
+        # each person counts in the first of their cells, for any order of the rows
         counted_rows = one_row_each(person, np.argsort(place, kind="stable"))
         people = np.bincount(place[counted_rows], minlength=len(quasi))
         has_people = people > 0
@@ -189,7 +194,10 @@ class Cells(HostOnly):
         return np.column_stack([values[column] for values, column in columns])
 
     def count_rows(self, is_counted: Mask) -> Ints:
-        """Return how many of some rows, a mask of shape (n_rows,), each cell has, (n_cells,)."""
+        """Return the number of counted rows in each cell, shape (n_cells,).
+
+        `is_counted` is a mask of shape (n_rows,).
+        """
         cells = self.cell_of_row[is_counted]
         return np.bincount(cells[cells >= 0], minlength=len(self))
 
@@ -205,17 +213,23 @@ class Cells(HostOnly):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Axis(HostOnly):
-    """One quasi-identifier, seen from the counterfactual.
+    """One quasi-identifier, with coordinates that begin at the counterfactual.
 
     Attributes
     ----------
-    values : shape (n_values,); codes in order, with the counterfactual's
-    origin : position of the counterfactual's code
-    is_line : whether boxes are ranges
-    is_set : whether boxes are sets of any categories
-    weight : float; the largest NCP of the axis
-    table : shape (n_values, n_dimensions); coordinates of each value. Of a set, only the first: the
-        others, one per category, are made by `coordinates`
+    values : shape (n_values,)
+        The codes in order, with the code of the counterfactual.
+    origin : int
+        The position of the counterfactual's code.
+    is_line : bool
+        Whether boxes are ranges.
+    is_set : bool
+        Whether boxes are sets of any categories.
+    weight : float
+        The largest NCP of the axis.
+    table : shape (n_values, n_dimensions)
+        The coordinates of each value. For a set, it has only the first dimension; `coordinates`
+        adds one for each category.
     """
 
     values: Floats
@@ -227,7 +241,7 @@ class Axis(HostOnly):
 
     @classmethod
     def of(cls, column: Column, values: Floats, code: float) -> Axis:
-        """Look at a column from the counterfactual's code, which is one of the values."""
+        """Return the axis of a column from the counterfactual's code, which is in `values`."""
         origin = int(np.searchsorted(values, code))
         weight = column.attribute.weight
         is_set = False
@@ -243,7 +257,7 @@ class Axis(HostOnly):
 
     @property
     def n_categories(self) -> int:
-        """The number of categories in the training table, if the axis has categories."""
+        """The number of values; for categories only."""
         return len(self.values)
 
     @property
@@ -252,7 +266,7 @@ class Axis(HostOnly):
 
     @cached_property
     def costs(self) -> Floats:
-        """NCP of a box with the counterfactual and each value, shape (n_values,)."""
+        """The NCP of the box with the counterfactual and each value, shape (n_values,)."""
         costs = self.table.sum(axis=1)
         if self.is_set:
             costs = 2 * costs
@@ -264,10 +278,10 @@ class Axis(HostOnly):
         return self.is_line and bool(self.table.max(axis=0).sum() > self.weight * (1 + 1e-12))
 
     def coordinates(self, positions: Ints) -> Floats:
-        """Return the coordinates of some values, shape (n, n_dimensions).
+        """Return the coordinates of the values at these positions, shape (n, n_dimensions).
 
-        Of a set, the first coordinate is that of any other category, and each category has one
-        more, so that two categories of n cost 2/n, and every further one 1/n.
+        A set has one dimension for "any other category", and one for each category. So two
+        categories of n cost 2/n, and every further one costs 1/n.
         """
         first = self.table[positions]
         if not self.is_set:
@@ -276,12 +290,12 @@ class Axis(HostOnly):
         return np.hstack([first, first * is_category])
 
     def corner(self, mask: Mask) -> Floats:
-        """Return the corner of a part, shape (n_dimensions,)."""
+        """Return the corner of the values in a mask, shape (n_dimensions,)."""
         corner: Floats = self.coordinates(np.flatnonzero(mask)).max(axis=0)
         return corner
 
     def part(self, corner: Floats) -> Mask:
-        """Return which values are inside a corner, shape (n_values,)."""
+        """Return the mask of the values inside a corner, shape (n_values,)."""
         if not self.is_set:
             return np.asarray((self.table <= corner).all(axis=1))
         mask = corner[1:] > 0
@@ -289,19 +303,19 @@ class Axis(HostOnly):
         return mask
 
     def cost(self, mask: Mask) -> float:
-        """Return the NCP of a part, times the weight."""
+        """Return the weighted NCP of the values in a mask."""
         return min(float(self.corner(mask).sum()), self.weight)
 
     def joined(self, mask: Mask, position: int) -> Mask:
-        """Return the smallest part with one more value: a range is filled, a node grows."""
-        joined = mask.copy()
-        joined[position] = True
+        """Return the smallest mask with one more value: a range is filled, a node grows."""
+        larger = mask.copy()
+        larger[position] = True
         if self.is_set:
-            return joined
-        return self.part(self.corner(joined))
+            return larger
+        return self.part(self.corner(larger))
 
     def distances(self, mask: Mask) -> Floats:
-        """Return the distance (HEOM) of each value to a part, shape (n_values,)."""
+        """Return the distance (HEOM) of each value to those in a mask, shape (n_values,)."""
         if not self.is_line:
             return (~mask).astype(np.float64)
         if self.weight == 0:
@@ -310,7 +324,7 @@ class Axis(HostOnly):
         return np.asarray(np.minimum(beyond / self.weight, 1.0))
 
     def addable(self, mask: Mask) -> list[int]:
-        """Return the values that may join a single one: its neighbours, or any other category."""
+        """Return the positions that may join a single value: neighbours, or any other category."""
         single = int(np.flatnonzero(mask)[0])
         if not self.is_line:
             return np.flatnonzero(~mask).tolist()
@@ -320,9 +334,10 @@ class Axis(HostOnly):
         return [i for i in neighbors if 0 <= i < len(self.values) and self.values[i] != MISSING]
 
     def removable(self, mask: Mask) -> list[int]:
-        """Return the values that may leave a part of several: never the counterfactual's.
+        """Return the positions that may leave a mask of several values; never the counterfactual's.
 
-        These are the ends of a range and its missing value, any category, and no leaf of a node.
+        These are the ends of a range and its missing value, or any category of a set. No leaf may
+        leave a node.
         """
         inside = np.flatnonzero(mask)
         if self.weight == 0:
@@ -337,18 +352,19 @@ class Axis(HostOnly):
 
 
 def _line_coordinates(column: Column, values: Floats, origin: int) -> Floats:
-    """Return how far each value is below and above the origin, and whether only one is missing.
+    """Return the distances of each value below and above the origin, and one for missing values.
 
-    A missing value with others has the whole NCP, so its coordinate is the weight. If the origin is
-    missing, numbers are measured from both ends of the range instead.
+    The shape is (n_values, 3). A box with a missing value and others has the whole NCP, so the
+    third coordinate is the weight if only one of the value and the origin is missing. If the origin
+    is missing, the other distances are those from both ends of the range.
     """
     weight = column.attribute.weight
     has_width = len(column.places) > 1 and weight > 0
     is_missing = values == MISSING
     low = high = values[origin]
     if has_width:
-        # From a number far outside, every range has the whole NCP. In sums with its distance the
-        # coordinates of other axes would be lost to rounding.
+        # From a number far outside, every range has the whole NCP. Its distance is limited, because
+        # sums with it would round away the coordinates of other axes.
         low = min(low, column.places[-1] + column.span)
         high = max(high, column.places[0] - column.span)
     if is_missing[origin] and not is_missing.all():
@@ -357,16 +373,16 @@ def _line_coordinates(column: Column, values: Floats, origin: int) -> Floats:
     below = np.zeros(len(values))
     above = np.zeros(len(values))
     if has_width:
-        # A share of the span first: of the smallest numbers, weight / span would be infinite.
+        # divided by the span first, because weight / span can be infinite for the smallest numbers
         below = np.where(is_missing, 0.0, np.maximum(low - values, 0.0) / column.span) * weight
         above = np.where(is_missing, 0.0, np.maximum(values - high, 0.0) / column.span) * weight
     return np.column_stack([below, above, weight * (is_missing != is_missing[origin])])
 
 
 def _hierarchy_coordinates(column: Column, values: Floats, origin: int) -> Floats:
-    """Return the NCP of the lowest node with the origin and each value, shape (n, 1).
+    """Return the NCP of the lowest node with the origin and each value, shape (n_values, 1).
 
-    A missing value is next to the root: only all values together contain it and another one.
+    A missing value is in no node below the root, so it costs the whole weight.
     """
     hierarchy = column.attribute.hierarchy
     assert hierarchy is not None  # noqa: S101 - for mypy
@@ -385,14 +401,16 @@ def _hierarchy_coordinates(column: Column, values: Floats, origin: int) -> Float
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Surroundings(HostOnly):
-    """A population as seen from one counterfactual.
+    """A population in coordinates that begin at one counterfactual.
 
     Attributes
     ----------
     codes : Codes
-    row : shape (n_features,); the counterfactual
-    axes : one for each quasi-identifier
-    positions : shape (n_cells, n_quasi); of each cell's codes on the axes
+    row : shape (n_features,)
+        The counterfactual.
+    axes : tuple of Axis, one for each quasi-identifier
+    positions : shape (n_cells, n_quasi)
+        The positions of each cell's codes on the axes.
     people : shape (n_cells,)
     """
 
@@ -404,7 +422,7 @@ class Surroundings(HostOnly):
 
     @classmethod
     def of(cls, cells: Cells, row: Floats) -> Surroundings:
-        """Look at a population from a counterfactual, shape (n_features,), without NaN."""
+        """Return the surroundings of a counterfactual, shape (n_features,), without NaN."""
         axes = []
         positions = cells.positions
         for j, column in enumerate(cells.columns):
@@ -420,14 +438,14 @@ class Surroundings(HostOnly):
 
     @property
     def costs(self) -> Floats:
-        """NCP of a box with the counterfactual and each cell, shape (n_cells,)."""
+        """The NCP of the box with the counterfactual and each cell, shape (n_cells,)."""
         columns = zip(self.axes, self.positions.T, strict=True)
         total: Floats = np.sum([axis.costs[column] for axis, column in columns], axis=0)
         return total
 
     @cached_property
     def is_same_cell(self) -> Mask:
-        """Which cell has the counterfactual's quasi-identifiers, shape (n_cells,)."""
+        """A mask of the cell with the counterfactual's quasi-identifiers, shape (n_cells,)."""
         return np.asarray((self.positions == [axis.origin for axis in self.axes]).all(axis=1))
 
     def distances(self, box: Box) -> Floats:
@@ -438,12 +456,12 @@ class Surroundings(HostOnly):
         return total
 
     def hull(self, cells: Ints) -> Box:
-        """Return the smallest box with the counterfactual and some cells, shape (n,)."""
+        """Return the smallest box with the counterfactual and cells at positions, shape (n,)."""
         return self.box(self.coordinates(self.positions[cells]).max(axis=0, initial=0.0))
 
     @property
     def point(self) -> Box:
-        """The box of the counterfactual only."""
+        """The box that contains only the counterfactual."""
         return tuple(axis.part(np.zeros(axis.n_dimensions)) for axis in self.axes)
 
     def coordinates(self, positions: Ints) -> Floats:
@@ -484,7 +502,7 @@ class Surroundings(HostOnly):
         return all_combinations([np.flatnonzero(mask) for mask in box])
 
     def sample(self, box: Box, n: int, random: np.random.Generator) -> Ints:
-        """Return n combinations of a box, drawn with replacement, shape (n, n_quasi)."""
+        """Draw n combinations of a box with replacement, as positions, shape (n, n_quasi)."""
         return np.column_stack([random.choice(np.flatnonzero(mask), n) for mask in box])
 
     def rows(self, positions: Ints) -> Floats:
@@ -495,7 +513,10 @@ class Surroundings(HostOnly):
         return rows
 
     def small_changes(self, box: Box) -> list[Box]:
-        """Return the boxes with a value added to a single one, or removed from several."""
+        """Return the boxes that differ by one value on one axis.
+
+        A value is added if the axis has a single value, and removed if it has several.
+        """
         changes = []
         for j, (axis, mask) in enumerate(zip(self.axes, box, strict=True)):
             if mask.sum() == 1:
@@ -509,7 +530,7 @@ class Surroundings(HostOnly):
     def proposal(
         self, box: Box, pureness: float | None = None, gap: float | None = None
     ) -> Proposal:
-        """Return a box as a proposal."""
+        """Return the proposal of a box."""
         values = [axis.values[mask] for axis, mask in zip(self.axes, box, strict=True)]
         return Proposal(tuple(values), self.ncp(box), pureness, gap)
 

@@ -1,25 +1,25 @@
 """Branch and bound over boxes: the box of least NCP with a counterfactual and k people.
 
-A best box is always the smallest one with the counterfactual and some cells, because any other can
-be shrunk to such a *hull* without losing a person. So only hulls are searched, as corners (see
-`protection.boxes`).
+A *hull* is the smallest box with the counterfactual and certain cells. A best box is always a hull,
+because any other box can be shrunk to one without losing a person. So the search only looks at
+hulls, as corners (see `protection.boxes`).
 
 1. *Open* (`_beam`). A beam search finds a first hull with k people, which is nearly the best. Its
    NCP is the limit.
 2. *Reach*. A better hull contains only cells whose hull with the counterfactual costs less than the
    limit.
-3. *Search* (`_Search`). From a hull, every cell outside is taken in turn, the cheapest first, and
-   excluded afterwards: a hull that contains an excluded cell was searched where that cell was
-   taken. So each hull is searched once.
+3. *Search* (`_Search`). From a hull, each cell outside joins in turn, the cheapest first, and is
+   excluded afterwards: hulls with an excluded cell were searched in the branch of that cell. So
+   each hull is searched once.
 4. *Bound* (`_core`, `_Search._is_dispersed`). All cells of a hull are near each other: the hull of
-   any two of them costs less than the limit. So a cell with too few people near it cannot help,
-   and without it others cannot. And if people are spread over many categories, many are needed,
-   and little is left for the other quasi-identifiers.
-5. *Raise the limit*. Forbidden combinations may leave no first hull. Then steps 2 to 4 run with a
-   limit that doubles, until there is a hull, or the limit exceeds every NCP.
+   any two of them costs less than the limit. So a cell with too few people near it is removed, and
+   others may then have too few people near them. If people are spread over many categories, a hull
+   needs many of these, and little NCP is left for the other quasi-identifiers.
+5. *Raise the limit*. With forbidden combinations, there may be no first hull. Then steps 2 to 4 run
+   with a limit that doubles, until there is a hull, or the limit exceeds every NCP.
 
-The hulls of all pairs of cells are priced together: the sum of the maxima of two corners is half of
-the sum of all their coordinates and of their distance (city block).
+The costs of the hulls of all pairs of cells are calculated together: the sum of the maxima of two
+corners is half of the sum of all their coordinates and of their distance (city block).
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ from cfk_plugin.protection.boxes import Box, Surroundings
 TOLERANCE = 1e-12
 """Costs that differ by less are equal; sums of the same coordinates differ by rounding."""
 
-_MOST_PAIRED = 1500  # cells all of whose pairs are priced at once
-_MANY_CATEGORIES = 8  # from which the people of each category are counted
+_MOST_PAIRED = 1500  # up to this many cells, the costs of all pairs are calculated at once
+_MANY_CATEGORIES = 8  # if a set has more, the people of each category are counted
 _MOST_UNWANTED = 500  # combinations that `boxes_with_few` avoids
-_PENALTY = 10.0  # of each of them: more than any NCP
+_PENALTY = 10.0  # for each unwanted combination: more than any NCP
 _HIGHEST_LIMIT = 1 + 4 * TOLERANCE  # above every NCP
 
 
 class _Beam(NamedTuple):
-    """How wide a beam search is."""
+    """The width of a beam search."""
 
-    neighborhood: int  # it takes the cheapest cells with so many times k people
-    n_tried: int  # hulls whose people it counts
-    width: int  # hulls that go on
+    neighborhood: int  # it looks at the cheapest cells with this many times k people
+    n_tried: int  # the number of hulls in each step whose people it counts
+    width: int  # the number of hulls that stay for the next step
 
 
 _FOR_OPENING = _Beam(neighborhood=6, n_tried=96, width=8)
 _FOR_FEW = _Beam(neighborhood=6, n_tried=500, width=12)
-_WIDER = 4  # with blockers, the cells are selected from those of so many times as many people
+_WIDER = 4  # with blockers, the neighbourhood is first this many times larger
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution(HostOnly):
-    """The box of least NCP, and what is proven of it.
+    """The box of least NCP, with a proven bound.
 
     Attributes
     ----------
     box : Box or None
-        None if there is no box, or none was reached.
+        None if there is no box, or if the search stopped before it found one.
     ncp : float
-        Of the box; infinite without one.
+        The NCP of the box; infinite without a box.
     bound : float
-        No box costs less; infinite if it is proven that there is none.
+        A proven lower bound of the NCP of any such box; infinite if there is none.
     n_nodes : int
-        Hulls that the search branched on.
+        The number of hulls from which the search branched.
     """
 
     box: Box | None
@@ -82,7 +82,7 @@ class Solution(HostOnly):
 
     @property
     def gap(self) -> float:
-        """How much less another box could cost; 0 for a proven optimum."""
+        """The largest possible difference to the NCP of the best box; 0 for a proven optimum."""
         if self.bound >= self.ncp - 2 * TOLERANCE:
             return 0.0
         return self.ncp - max(self.bound, 0.0)
@@ -103,11 +103,11 @@ def smallest_box(
     surroundings : Surroundings
     k : int
     forbidden : shape (n_forbidden, n_quasi), optional
-        Positions of combinations that the box may not contain.
+        Positions of combinations that the box must not contain.
     least : float
-        An NCP that no such box undercuts, if one is proven.
+        A proven lower bound of the NCP of such a box.
     node_limit : int
-        After so many hulls the best box so far is returned, with a bound.
+        After this number of hulls, the best box so far is returned, with a bound.
     """
     blockers = np.empty((0, len(surroundings.axis_of_dimension)))
     if forbidden is not None:
@@ -127,7 +127,7 @@ def smallest_box(
 def _raise_limit(
     surroundings: Surroundings, k: int, blockers: Floats, least: float, node_limit: int
 ) -> Solution:
-    """Search below a limit that doubles, until there is a box, or a proof that there is none."""
+    """Search with a limit that doubles, until there is a box, or a proof that there is none."""
     costs = surroundings.costs
     dearest = _cheapest(costs, surroundings.people, k)[-1]
     limit = 2 * max(least, float(costs[dearest]))
@@ -146,7 +146,7 @@ def _raise_limit(
 
 
 def _solution(surroundings: Surroundings, search: _Search, opening: Box | None) -> Solution:
-    """Return the best box of a search, or otherwise the one that it started with."""
+    """Return the best box of a search, or the opening box if it found none."""
     box = opening
     if search.corner is not None:
         box = surroundings.box(search.corner)
@@ -159,16 +159,18 @@ def _solution(surroundings: Surroundings, search: _Search, opening: Box | None) 
 def boxes_with_few(
     surroundings: Surroundings, k: int, unwanted: Ints, *, n_boxes: int = 4
 ) -> list[Box]:
-    """Return boxes with k people, with few unwanted combinations and little NCP; without proof.
+    """Return boxes with k people, few unwanted combinations and a low NCP, the best first.
+
+    They need not be the best of all.
 
     Parameters
     ----------
     surroundings : Surroundings
     k : int
     unwanted : shape (n_unwanted, n_quasi)
-        Positions of combinations, of which the nearest count.
+        Positions of combinations; only the nearest 500 count.
     n_boxes : int
-        Most boxes to return, the best first.
+        The largest number of boxes.
     """
     blockers = surroundings.coordinates(unwanted)
     costs = _Prices.of(surroundings).costs(blockers)
@@ -179,19 +181,19 @@ def boxes_with_few(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Prices(HostOnly):
-    """What corners cost.
+    """Calculates the NCP of corners.
 
     Attributes
     ----------
     capped : list of (dimensions, weight)
-        Of each axis whose coordinates can sum up to more than its weight.
+        One for each axis whose coordinates can add up to more than its weight.
     """
 
     capped: list[tuple[Ints, float]]
 
     @classmethod
     def of(cls, surroundings: Surroundings, dimensions: Ints | None = None) -> _Prices:
-        """Price corners that have some of the dimensions, shape (n_dimensions,), or all."""
+        """Return the prices of corners on these dimensions, shape (n_dimensions,), or on all."""
         axis_of_dimension = surroundings.axis_of_dimension
         if dimensions is not None:
             axis_of_dimension = axis_of_dimension[dimensions]
@@ -222,12 +224,12 @@ class _Prices(HostOnly):
         return totals, costs
 
     def contains(self, corners: Floats, points: Floats) -> Mask:
-        """Return which points are inside of which corners, shape (n_corners, n_points)."""
+        """Return which points each corner contains, shape (n_corners, n_points)."""
         excess = _totals_of_pairs(corners, points) - corners.sum(axis=1)[:, None]
         return np.asarray(excess <= TOLERANCE)
 
     def penalties(self, corners: Floats, blockers: Floats, penalty: float) -> Floats:
-        """Return the penalties of the blockers inside of corners, shape (n_corners,)."""
+        """Return the sum of the penalties for the blockers inside each corner, (n_corners,)."""
         penalties = np.zeros(len(corners))
         if len(blockers):
             n_blockers = self.contains(corners, blockers).sum(axis=1)
@@ -237,7 +239,7 @@ class _Prices(HostOnly):
 
 
 def _totals_of_pairs(first: Floats, second: Floats) -> Floats:
-    """Return the sum of the maxima of each pair of points, shape (n_first, n_second)."""
+    """Return the sum of the coordinates' maxima for each pair of points, (n_first, n_second)."""
     totals: Floats = cdist(first, second, "cityblock")
     totals += first.sum(axis=1)[:, None]
     totals += second.sum(axis=1)
@@ -247,7 +249,7 @@ def _totals_of_pairs(first: Floats, second: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Dimensions(HostOnly):
-    """The dimensions on which some of the cells in reach differ from the counterfactual.
+    """The dimensions on which a cell in reach differs from the counterfactual.
 
     Attributes
     ----------
@@ -258,7 +260,7 @@ class _Dimensions(HostOnly):
 
     @classmethod
     def of(cls, points: Floats) -> _Dimensions:
-        """Return the dimensions of cells in reach, shape (n, n_dimensions of all axes)."""
+        """Return the dimensions for cells in reach, shape (n, n_dimensions of all axes)."""
         return cls(np.asarray((points > 0).any(axis=0)))
 
     @property
@@ -266,12 +268,15 @@ class _Dimensions(HostOnly):
         return np.flatnonzero(self.is_used)
 
     def select(self, points: Floats) -> Floats:
-        """Return points on these dimensions; those that differ elsewhere are out of reach."""
+        """Return points on these dimensions, without points that differ on another one.
+
+        These are out of reach.
+        """
         is_reachable = (points[:, ~self.is_used] <= 0).all(axis=1)
         return points[is_reachable][:, self.is_used]
 
     def expand(self, corners: Floats) -> Floats:
-        """Return corners on all dimensions."""
+        """Return corners on these dimensions as corners on all dimensions of all axes."""
         expanded = np.zeros((len(corners), len(self.is_used)))
         expanded[:, self.is_used] = corners
         return expanded
@@ -283,20 +288,24 @@ class _Dimensions(HostOnly):
 def _beam(
     surroundings: Surroundings, k: int, blockers: Floats, penalty: float, n_best: int, beam: _Beam
 ) -> Floats:
-    """Return corners of the cheapest hulls with k people that a beam search comes across.
+    """Return corners of cheap hulls with k people from a beam search.
 
-    Each hull takes each cell near the counterfactual, and the hulls that cost least for the square
-    of their people go on.
+    In each step, each cell near the counterfactual joins each hull. The hulls with the least cost
+    divided by the square of their people stay for the next step.
 
     Parameters
     ----------
     blockers : shape (n_blockers, n_dimensions)
-    penalty : what each blocker inside costs; if infinite, none may be inside
-    n_best : how many corners to return, at most; in order of their cost
+        Points that should not be inside.
+    penalty : float
+        The cost of each blocker inside; infinite if none may be inside.
+    n_best : int
+        The largest number of corners to return.
 
     Returns
     -------
     array, shape (n, n_dimensions)
+        In order of their cost.
     """
     near = _Neighborhood.of(surroundings, beam.neighborhood * k, blockers, penalty)
     prices = near.prices
@@ -307,7 +316,7 @@ def _beam(
     best = corners[:0]
     best_costs = np.empty(0)
     while len(corners):
-        # The second axis is that of the cell that joins.
+        # axes: hull, joining cell, dimension
         hulls = np.maximum(corners[:, None], points)[~prices.contains(corners, points)]
         costs = prices.costs(hulls)
         cheapest = np.argsort(costs, kind="stable")[: beam.n_tried]
@@ -330,14 +339,15 @@ def _beam(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Neighborhood(HostOnly):
-    """The cells among which a beam search looks.
+    """The cells that a beam search looks at.
 
     Attributes
     ----------
     dimensions : _Dimensions
-        On which points and blockers are.
+        The dimensions of points and blockers.
     prices : _Prices
-    points : shape (n, n_dimensions); corners of the cells
+    points : shape (n, n_dimensions)
+        The corners of the cells.
     people : shape (n,)
     blockers : shape (n_blockers, n_dimensions)
     """
@@ -352,9 +362,9 @@ class _Neighborhood(HostOnly):
     def of(
         cls, surroundings: Surroundings, n_people: int, blockers: Floats, penalty: float
     ) -> _Neighborhood:
-        """Take the cheapest cells with so many people.
+        """Return the cheapest cells with `n_people` people.
 
-        Penalties of blockers in the hulls of single cells count.
+        The cost of a cell includes the penalties for blockers in its hull.
         """
         costs = surroundings.costs
         wider = _WIDER if len(blockers) else 1
@@ -372,7 +382,10 @@ class _Neighborhood(HostOnly):
 
 
 def _cheapest(costs: Floats, people: Ints, n_people: int) -> Ints:
-    """Return the cheapest cells that have so many people, in order of their costs; all if fewer."""
+    """Return the cheapest cells with `n_people` people, in order of their costs.
+
+    If there are fewer people, return all cells.
+    """
     candidates = np.arange(len(costs))
     if len(costs) > n_people:  # every cell has at least one person
         candidates = np.sort(np.argpartition(costs, n_people)[:n_people])
@@ -400,9 +413,12 @@ class _Hull(HostOnly):
     Attributes
     ----------
     corner : shape (n_dimensions,)
-    n_inside : float; people
-    cells : shape (n,); in the order of the NCP of the hull with each cell
-    blockers : shape (n_blockers, n_dimensions); points that it may not contain
+    n_inside : float
+        The number of people inside.
+    cells : shape (n,)
+        In the order of the NCP of the hull with each cell.
+    blockers : shape (n_blockers, n_dimensions)
+        Points that it must not contain.
     """
 
     corner: Floats
@@ -417,11 +433,11 @@ class _Search(HostOnly):
     Attributes
     ----------
     corner : shape (n_dimensions of all axes,), or None
-        Of the best box so far.
+        The corner of the best box so far.
     bound : float
-        No box that was left out by a stop costs less.
+        A lower bound of the costs of all hulls that the search left out when it stopped.
     n_nodes : int
-        Hulls that were branched on, those of earlier searches included.
+        The number of hulls from which the search branched, with those of earlier searches.
     """
 
     def __init__(
@@ -473,7 +489,7 @@ class _Search(HostOnly):
     def _branches(self, hull: _Hull) -> Iterator[_Hull]:
         """Yield the hulls with one more cell that may lead to a better box.
 
-        This is a generator, so that it knows the latest limit whenever it goes on.
+        It is a generator, so that each step uses the latest limit.
         """
         n_needed = self._k - hull.n_inside
         points = np.maximum(self._points[hull.cells], hull.corner)
@@ -511,8 +527,8 @@ class _Search(HostOnly):
     def _free_cells(self, hull: _Hull, points: Floats) -> tuple[Ints, Floats, Floats]:
         """Return the cells that may join a hull, the corners with them, and its blockers.
 
-        A cell may not join that brings a blocker along. Blockers out of reach are left out.
-        `points` are the corners with all of the hull's cells, shape (n, n_dimensions).
+        A cell may not join if the hull would then contain a blocker. Blockers out of reach are left
+        out. `points`, shape (n, n_dimensions), are the corners with each of the hull's cells.
         """
         cells = hull.cells
         blockers = hull.blockers
@@ -528,7 +544,11 @@ class _Search(HostOnly):
     def _is_dispersed(
         self, corner: Floats, points: Floats, people: Floats, n_needed: float
     ) -> bool:
-        """Return whether people are spread over too many categories for a hull below the limit."""
+        """Return whether people are spread over too many categories for a hull below the limit.
+
+        `points`, shape (n, n_dimensions), are the corners with each further cell, and `people` the
+        people of these cells.
+        """
         if not self._sets:
             return False
         costs = self._prices.costs(points)
@@ -537,7 +557,7 @@ class _Search(HostOnly):
             has_new = is_new.any(axis=1)
             category = np.where(has_new, is_new.argmax(axis=1), -1)
             n_inside = np.count_nonzero(corner[dimensions]) + 1
-            # NCP of the set, by the number of new categories; a single one is free.
+            # the NCP of the set by the number of new categories; one category costs nothing
             prices = share * (n_inside + np.arange(n_needed + 1))
             if n_inside == 1:
                 prices[0] = 0.0
@@ -548,16 +568,16 @@ class _Search(HostOnly):
         return False
 
     def _note_best(self, corner: Floats) -> None:
-        """Note the best box so far; cells that are outside by rounding only join it."""
+        """Remember a corner as the best box so far; add cells that are outside only by rounding."""
         is_inside = self._prices.contains(corner[None], self._points)[0]
         hull = np.vstack([corner, self._points[is_inside]]).max(axis=0)
         self.corner = self._dimensions.expand(hull[None])[0]
         self._limit = float(self._prices.costs(corner[None])[0]) - TOLERANCE
 
     def _note_open(self, points: Floats, people: Floats, n_needed: float) -> None:
-        """Note that hulls with some cells were left out.
+        """Lower the bound, because hulls with these cells were left out.
 
-        `points` are the corners with each cell, shape (n, n_dimensions), in order of their NCP.
+        `points`, shape (n, n_dimensions), are the corners with each cell, in order of their NCP.
         """
         place = int(np.searchsorted(np.cumsum(people), n_needed))
         if place < len(points):
@@ -566,13 +586,13 @@ class _Search(HostOnly):
 
 
 def _large_sets(surroundings: Surroundings, dimensions: Ints) -> list[tuple[Ints, float]]:
-    """Return, for each set of many categories, their dimensions, and the NCP of one category."""
+    """Return the dimensions and the NCP of one category for each set of many categories."""
     sets = []
     axis_of_dimension = surroundings.axis_of_dimension[dimensions]
     for j, axis in enumerate(surroundings.axes):
         of_axis = np.flatnonzero(axis_of_dimension == j)
         if axis.is_set and len(of_axis) > _MANY_CATEGORIES:
-            # The first dimension is that of all other categories.
+            # the first dimension means "any other category"
             sets.append((of_axis[1:], axis.weight / axis.n_categories))
     return sets
 
@@ -580,18 +600,21 @@ def _large_sets(surroundings: Surroundings, dimensions: Ints) -> list[tuple[Ints
 def _has_enough_people(
     category: Ints, costs: Floats, people: Floats, n_needed: float, limits: Floats
 ) -> bool:
-    """Return whether the most crowded categories have enough people, for any number of them.
+    """Return whether some number of new categories of a set gives enough people below the limit.
 
-    A hull with more new categories of a set can cost less on the other quasi-identifiers. Of the
-    cells that are cheap enough there, it contains at most those whose category is inside already,
-    and those of so many new categories with the most people.
+    The more new categories a hull has, the less it may cost on the other quasi-identifiers. Of the
+    cells that are cheap enough there, it contains at most the cells whose category is already
+    inside, and the cells of the new categories with the most people.
 
     Parameters
     ----------
-    category : shape (n,); the new category of each cell, or -1
-    costs : shape (n,); NCP of the hull with each cell, on the other quasi-identifiers
+    category : shape (n,)
+        The new category of each cell; -1 if its category is already inside.
+    costs : shape (n,)
+        The NCP of the hull with each cell, on the other quasi-identifiers.
     people : shape (n,)
-    limits : shape (n_needed + 1,); of these costs, for each number of new categories
+    limits : shape (n_needed + 1,)
+        The limit of these costs for each number of new categories.
     """
     order = np.argsort(costs, kind="stable")
     place = category[order] + 1
@@ -610,14 +633,17 @@ def _has_enough_people(
 class _Pairs(HostOnly):
     """The cells that may join a hull, and the hulls with two of them.
 
-    Of too many cells, pairs are priced when they are needed, and less is known beforehand.
+    If there are too many cells, the costs of pairs are calculated when they are needed, and fewer
+    cells can be excluded early.
 
     Attributes
     ----------
     cells : shape (n,)
-    points : shape (n, n_dimensions); corners of the hull with each cell
+    points : shape (n, n_dimensions)
+        The corners of the hull with each cell.
     people : shape (n,)
-    costs : shape (n,); NCP of the corners, ascending
+    costs : shape (n,)
+        The NCP of the corners, ascending.
     """
 
     def __init__(
@@ -650,7 +676,7 @@ class _Pairs(HostOnly):
         self._first_contained = self._find_contained()
 
     def _find_contained(self) -> Ints:
-        """Return the first cell before each one that the hull with it contains; n if none."""
+        """Return, for each cell, the first earlier cell inside the hull with it; n if none."""
         n = len(self.cells)
         first = np.full(n, n)
         if self._pairs is not None:
@@ -660,7 +686,7 @@ class _Pairs(HostOnly):
         return first
 
     def promising(self, n_needed: float) -> list[int]:
-        """Return the cells that have enough people near them, themselves and later ones."""
+        """Return the positions of cells with enough people in them and in later cells near them."""
         if self._pairs is None:
             return list(range(len(self.cells)))
         n_people = self.people + np.triu(self._is_near, 1) @ self.people
@@ -669,10 +695,10 @@ class _Pairs(HostOnly):
         return promising
 
     def join(self, i: int, limit: float) -> tuple[float, Ints]:
-        """Return the people that a cell brings along, and the later cells that may join it.
+        """Return the people in the hull with cell `i`, and the later cells that may join it.
 
-        These are in the order of the NCP of the hull with both cells, which is below the limit. A
-        cell may not join that brings an earlier one along.
+        The cells are in the order of the NCP of the hull with both cells, which is below the limit.
+        A cell may not join if the hull would then contain a cell before `i`.
         """
         later = slice(i + 1, None)
         if self._pairs is None:
@@ -690,14 +716,17 @@ class _Pairs(HostOnly):
         return float(n_joining), places + i + 1
 
     def core(self, places: Ints, n_needed: float) -> Ints:
-        """Return those of some cells that have enough people near them."""
+        """Return the cells at `places` that have enough people near them."""
         if self._pairs is None:
             return places
         is_near = self._is_near[np.ix_(places, places)]
         return places[_core(is_near, self.people[places], n_needed)]
 
     def blockers(self, i: int) -> Floats:
-        """Return the corners with the cells before one, without those that contain another one."""
+        """Return the corners with each cell before cell `i`, without corners that contain another.
+
+        A branch of cell `i` must not contain these cells.
+        """
         is_new = self._first_contained[:i] >= np.arange(i)
         return self.points[:i][is_new]
 
@@ -705,13 +734,15 @@ class _Pairs(HostOnly):
 def _core(is_near: NDArray[np.float32], people: Floats, n_needed: float) -> Ints:
     """Return the cells that a cheap enough hull can contain, shape (n_core,).
 
-    All cells of a hull are near each other. So each has as many people near it as are needed; cells
-    that have fewer go, until none goes any more.
+    All cells of a hull are near each other. So each of them has `n_needed` people near it. Cells
+    with fewer people are removed, again and again until no more are.
 
     Parameters
     ----------
-    is_near : shape (n, n); 1 if the hull with both cells is cheap enough, otherwise 0
+    is_near : shape (n, n)
+        1 if the hull with both cells is cheap enough, otherwise 0.
     people : shape (n,)
+    n_needed : float
     """
     n_people = people.astype(np.float32)
     n_before = len(people) + 1

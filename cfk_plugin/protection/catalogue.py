@@ -1,26 +1,26 @@
 """The catalogue: regions with private values, fixed before the first query.
 
-People with the outcome are divided into groups of at least k, and everyone else joins a group. The
-region of a group generalises the quasi-identifiers of all its people, so neither being inside nor
-being outside tells an outcome. An entry is a region with private values that satisfy three
-conditions:
+People with the outcome are divided into groups of at least k, and every other person joins a group.
+The region of a group generalises the quasi-identifiers of all its people, so an attacker learns no
+outcome from the fact that a person is inside or outside. An entry is a region with private values
+that satisfy three conditions:
 
-* At least k members, that is, people of the group with the outcome, have the outcome with these
-  private values as well. An attacker who knows all quasi-identifiers, and asks the model, is left
+* At least k members also have the outcome with these private values. Members are the people of the
+  group with the outcome. An attacker who knows all quasi-identifiers and asks the model is left
   with k people whose private values these could be.
-* At least k people have all of these private values, or no one. The same is true of each value.
-* A large enough share of the region has the outcome with them (pureness).
+* Either at least k people have all of these private values, or no one has. The same is true of each
+  value.
+* A large enough share of the region has the outcome with these values (pureness).
 
-Every private value that is tried is offered to every region, in an order that an attacker cannot
-foresee. Otherwise k - 1 colluders could read the k-th person's values from the pairs of regions and
-values.
+Private values are offered to all regions or to none, in an order that an attacker cannot foresee.
+Otherwise k - 1 colluders could infer the k-th person's values from the pairs of regions and values.
 
-Answers replace private values of an entry by the query's own. They must not thereby leave fewer
-than k people who have the outcome. The members' combinations cannot be checked alone, because what
-is refused would tell where in the region members are. So the model is asked at every combination of
-the region at which its weakest entry has the outcome (`Catalogue.required`).
+Answers replace private values of an entry with the query's own. After that, at least k people must
+still have the outcome. It is not enough to check the members' combinations, because a refusal would
+then disclose where in the region members are. So the model is asked about every combination of the
+region at which its weakest entry has the outcome (`Catalogue.required`).
 
-It is not hidden who is in the training table.
+The catalogue does not hide who is in the training table.
 """
 
 from __future__ import annotations
@@ -67,43 +67,44 @@ from cfk_plugin.protection.values import (
 
 _log = logging.getLogger("cfk_plugin")
 
-_LIKELY_WEIGHT = 0.3  # in groups, of how often the outcome is likely, next to an NCP of 1
-_LIKELY_RECORDS = 8  # people whose private values are tried for it
-_LIKELY_ROWS = 400_000  # that the model is asked about for it, at most
+_LIKELY_WEIGHT = 0.3  # weight of the likelihood of the outcome in groups, next to an NCP of 1
+_LIKELY_RECORDS = 8  # people with whose private values the likelihood is estimated
+_LIKELY_ROWS = 400_000  # the most rows for this in calls of the model
 _AT_ONCE = 200_000  # rows in one call of the model
 _MOST_LISTED = 200  # regions whose required combinations stay in memory
-_ROWS_PER_ROW = 10  # that the model is asked about for entries, for each training row
-_LEAST_ROWS = 10_000  # that it may always be asked about
+_ROWS_PER_ROW = 10  # for each training row, rows about which the model is asked for entries
+_LEAST_ROWS = 10_000  # rows about which it may always be asked
 _ROUNDING = 1e-9  # of leads, as in `Model.sure`
 
 Options = list[Floats]
-"""Values of each quasi-identifier, shape (n_values,) each, that are combined with each other."""
+"""Codes of each quasi-identifier, shape (n_values,) each, which are combined with each other."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a catalogue is built for.
+    """The conditions that a catalogue satisfies, and parameters of its construction.
 
     Attributes
     ----------
     k : int
-        Least number of people that an attacker is left with.
+        The least number of people that an attacker is left with.
     least_pureness : float
-        Least share of an entry's region that has the outcome; of a sample, the lower end of the
-        confidence interval.
+        The least share of an entry's region that has the outcome. For a sample, it is the lower end
+        of the confidence interval.
     l : int, optional
-        Least number of distinct values of each sensitive column among the members of a region.
+        The least number of distinct values of each sensitive column among a region's members.
     t : float, optional
-        Largest distance between the distributions of a sensitive column among the members of a
-        region and in the training table.
+        The largest distance between the distributions of a sensitive column among a region's
+        members and in the training table.
     max_ncp : float, optional
-        Largest NCP of a region with entries.
+        The largest NCP of a region with entries.
     change_cost : float
-        What one changed value costs in distances, next to its difference in shares of the span.
+        The cost of one changed value in distances, in addition to its difference in shares of the
+        span.
     most_combinations : int
-        Combinations of a region at which a moved answer is checked, at most.
+        The largest number of combinations of a region at which a moved answer is checked.
     n_rounds : int, optional
-        How often near groups are divided again; None leaves it to `divide`.
+        The number of rounds of local search; None lets `divide` choose it.
     """
 
     k: int = 10
@@ -118,7 +119,10 @@ class Settings:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Catalogue(HostOnly):
-    """Regions with their entries, and what answers need of them.
+    """Regions with their entries, and the values and distances that the search for answers needs.
+
+    A catalogue belongs to the data holder: its `repr` shows only counts, and it cannot be pickled.
+    `KAnonymizer.published` returns the release.
 
     Attributes
     ----------
@@ -128,18 +132,22 @@ class Catalogue(HostOnly):
     regions : Regions
         In the order of their NCP.
     members : list of arrays, shape (n_members,) each
-        One row of each person of a region's group who has the outcome, as positions in the training
-        table. Empty if the catalogue was read from a file.
+        For each region, one row of each person of the group who has the outcome, as positions in
+        the training table. Empty if the catalogue comes from a file.
     entries : Entries
-    centres : shape (n_centres, n_private); private values that answers may have
-    was_offered : shape (n_centres,); which of them were offered to regions
-    shared : list of SharedValues, one for each private column in the order of ``codes.private``
-    spans : shape (n_features,); the differences that count as 1 in distances. Those of private
-        columns are not the extreme values of single people
+    centres : shape (n_centres, n_private)
+        Private values that answers may have.
+    was_offered : shape (n_centres,)
+        Which centres were offered to regions.
+    shared : list of SharedValues
+        One for each private column, in the order of ``codes.private``.
+    spans : shape (n_features,)
+        The differences that count as 1 in distances. Those of private columns do not depend on the
+        extreme values of single people.
     first : FirstMembers, optional
         None without a key, or without a subject in the schema.
     changes : Changes, optional
-        How it differs from the previous catalogue, if there is one.
+        The differences from the previous catalogue, if there is one.
     """
 
     model: Model
@@ -151,9 +159,9 @@ class Catalogue(HostOnly):
     was_offered: Mask
     shared: list[SharedValues]
     spans: Floats
-    # of each large region, the sets of combinations that the model is asked about
+    # for each large region, the sets of combinations that the model is asked about
     _sets: Mapping[int, Sequence[Options]]
-    # by region, positions of required combinations among `_candidates`
+    # for each region, the positions of required combinations among `_candidates`
     _required: dict[int, Ints] = field(default_factory=dict)
     _listed: dict[int, Floats] = field(default_factory=dict)
     first: FirstMembers | None = None
@@ -178,8 +186,10 @@ class Catalogue(HostOnly):
         Parameters
         ----------
         codes : Codes
-        rows : shape (n_rows, n_features); the encoded training table
-        person : shape (n_rows,); the number of each row's person
+        rows : shape (n_rows, n_features)
+            The encoded training table.
+        person : shape (n_rows,)
+            The number of each row's person.
         model : Model
             With the margin that answers need.
         settings : Settings
@@ -190,14 +200,18 @@ class Catalogue(HostOnly):
         previous : Previous, optional
             It needs handles.
         recount : SparkRecount, optional
-            The training table is a sample. This looks at all rows: regions are widened to cover
-            them, and private values of few people are dropped.
+            Pass it if the training table is a sample. It reads all rows, so that regions can be
+            widened to cover them, and private values of few people dropped.
+
+        Returns
+        -------
+        Catalogue
 
         Raises
         ------
         PolicyError
-            If the people with the outcome form no group with k, l and t, or there are no handles
-            for a previous catalogue.
+            If the people with the outcome form no group with k, l and t, or if there is a previous
+            catalogue but no handles.
         """
         sure = np.flatnonzero(model.sure(rows))
         eligible = least_row_each(person, sure, rows)
@@ -209,7 +223,10 @@ class Catalogue(HostOnly):
         stayed = Stayed.nothing(codes, eligible)
         if previous is not None:
             if handles is None:
-                raise PolicyError("a previous catalogue needs handles, which recognise its people")
+                raise PolicyError(
+                    "a previous catalogue needs handles, which recognise its people; set CFK_KEY,"
+                    " and name the subject in the schema"
+                )
             stayed = previous.stayed(
                 rows, person, sure, handles.of_row, settings.k, codes, training.is_diverse
             )
@@ -281,26 +298,27 @@ class Catalogue(HostOnly):
     def required(self, regions: Ints) -> dict[int, Floats]:
         """Return the combinations at which moved answers of regions must have the outcome.
 
-        The region's weakest entry has the outcome with the margin there. All its members who are
-        consistent with this entry are consistent with the answer as well. The most doubtful
-        combinations come first. The model is asked once about each region.
+        These are the combinations at which the region's weakest entry has the outcome with the
+        margin. So all members who have the outcome with this entry also have it with the answer.
+        The most doubtful combinations come first. The model is asked once about each region.
 
         Parameters
         ----------
         regions : shape (n,)
+            Numbers of regions.
 
         Returns
         -------
         dict of region to array, shape (n_required, n_quasi)
-            Empty if the region has no entry, or has too many combinations: then its answers must
-            not be moved.
+            The array is empty if the region has no entry, or too many combinations. Its answers
+            must not be moved then.
         """
         numbers = np.unique(regions).tolist()
         self._ask_about([region for region in numbers if region not in self._required])
         return {region: self._combinations(region) for region in numbers}
 
     def _combinations(self, region: int) -> Floats:
-        """Return the required combinations of a region that the model was asked about."""
+        """Return the required combinations of a region, after `_ask_about`."""
         if region in self._listed:
             return self._listed[region]
         combinations = self._candidates(region)[self._required[region]]
@@ -311,7 +329,7 @@ class Catalogue(HostOnly):
     def _candidates(self, region: int) -> Floats:
         """Return the combinations of a region that the model is asked about, (n, n_quasi).
 
-        These are all, or in a large region those of its sets.
+        In a large region these are the combinations of its sets, otherwise all.
         """
         if self.regions.size(region) <= self.settings.most_combinations:
             return self.regions.combinations(region)
@@ -338,7 +356,7 @@ class Catalogue(HostOnly):
         self._ask(questions)
 
     def _ask(self, questions: Sequence[tuple[int, Floats]]) -> None:
-        """Ask the model about rows of some regions, and remember which are required."""
+        """Ask the model about the rows of regions, and remember which of them are required."""
         if not questions:
             return
         leads = self.model.leads(np.concatenate([rows for _, rows in questions]))
@@ -351,16 +369,16 @@ class Catalogue(HostOnly):
 
     @property
     def public(self) -> dict[int, Floats]:
-        """The codes of private columns that are shared, by position of the column."""
+        """The shared codes of each private column, by position of the column."""
         values = [shared.values for shared in self.shared]
         return dict(zip(self.codes.private.tolist(), values, strict=True))
 
     def content(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return facts and arrays from which `of_content` makes the same catalogue.
 
-        They contain no row of the training table. The model is asked about all regions first, so
-        that another process need not do it. The content belongs to the data holder: among the
-        combinations of large regions, at most one in k is a person's.
+        They contain no row of the training table, but belong to the data holder: among the
+        combinations of large regions, up to one in k is a person's. The model is asked about all
+        regions first, so that another process need not do it.
         """
         with_entries = np.unique(self.entries.region)
         self._ask_about([r for r in with_entries.tolist() if r not in self._required])
@@ -373,7 +391,7 @@ class Catalogue(HostOnly):
             "spans": self.spans,
             "sets": _listed_sets(self._sets),
             "required": np.concatenate([np.empty(0, dtype=np.int64), *required]),
-            "required.region": np.repeat(with_entries, [len(some) for some in required]),
+            "required.region": np.repeat(with_entries, list(map(len, required))),
         }
         return facts, arrays
 
@@ -394,7 +412,10 @@ class Catalogue(HostOnly):
         return arrays if self.first is None else arrays | self.first.arrays()
 
     def _has_outcome(self) -> Mask:
-        """Return whether entries have the outcome at the first corner of their region."""
+        """Return which entries have the outcome at the first corner of their region.
+
+        With this, `of_content` recognises the model and the outcome.
+        """
         return self.model.sure(self._first_rows())
 
     def _first_rows(self) -> Floats:
@@ -407,13 +428,13 @@ class Catalogue(HostOnly):
     def of_content(
         cls, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], model: Model
     ) -> Catalogue:
-        """Return the catalogue of some `content`.
+        """Return the catalogue from its `content`.
 
         Parameters
         ----------
         facts, arrays : mappings
         model : Model
-            It takes the codes of the file; the margin is that of the content.
+            It takes the codes of the file. Its margin is replaced with that of the content.
 
         Raises
         ------
@@ -428,7 +449,7 @@ class Catalogue(HostOnly):
         entries = Entries(
             arrays["entries.region"],
             arrays["entries.values"],
-            np.full(n_entries, settings.k),  # at least so many
+            np.full(n_entries, settings.k),  # a lower bound
             arrays["entries.pureness"],
         )
         shared = [
@@ -454,19 +475,19 @@ class Catalogue(HostOnly):
         is_same = np.array_equal(catalogue._has_outcome(), arrays["entries.has_outcome"])
         if not is_same or model.checked(catalogue._first_rows()) is not model:
             raise ModelError(
-                "the model, or the outcome that is desired, is not the one that the catalogue was"
-                " saved with; save a catalogue for this one"
+                "the model or the desired outcome differs from that of the saved catalogue; pass"
+                " the same ones, or fit and save a new catalogue"
             )
         return catalogue
 
 
 def _runs(values: NDArray[Any], start: Ints) -> list[NDArray[Any]]:
-    """Return the runs of values that begin at `start`, of which there may be none."""
+    """Split values into the runs that begin at `start`; return an empty list if there is none."""
     return np.split(values, start[1:]) if len(start) > 0 else []
 
 
 def _listed_sets(sets: Mapping[int, Sequence[Options]]) -> Floats:
-    """Return sets of options as a list of region, set, column and value, shape (n, 4)."""
+    """Return sets of options as rows of region, set, column and value, shape (n, 4)."""
     parts = [np.empty((0, 4))]
     for region, sets_of_region in sets.items():
         for number, options in enumerate(sets_of_region):
@@ -477,7 +498,7 @@ def _listed_sets(sets: Mapping[int, Sequence[Options]]) -> Floats:
 
 
 def _sets_of_list(listed: Floats) -> dict[int, list[Options]]:
-    """Return the sets of options of `_listed_sets`."""
+    """Return the sets of options from the result of `_listed_sets`."""
     places, start = np.unique(listed[:, :3], axis=0, return_index=True)
     values = _runs(listed[:, 3], start)
     sets: dict[int, list[Options]] = {}
@@ -494,13 +515,14 @@ def _sets_of_list(listed: Floats) -> dict[int, list[Options]]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Training(HostOnly):
-    """The training table that a catalogue is built of.
+    """The training table of a catalogue.
 
     Attributes
     ----------
     rows : shape (n_rows, n_features)
     person : shape (n_rows,)
-    eligible : shape (n_people,); one row of each person who has the outcome with the margin
+    eligible : shape (n_people,)
+        The position of one row of each person who has the outcome with the margin.
     """
 
     codes: Codes
@@ -516,7 +538,7 @@ class _Training(HostOnly):
         return self.rows[self.eligible]
 
     def is_diverse(self, people: Ints) -> bool:
-        """Return whether some people, (n_people,), are diverse enough for a group."""
+        """Return whether people, positions of shape (n_people,), satisfy l and t as a group."""
         settings = self.settings
         diversity = Diversity.of(self.codes, self.rows, people, settings.l, settings.t)
         return diversity.is_trivial or diversity.has_group(np.ones(len(people), dtype=bool))
@@ -528,11 +550,13 @@ class _Groups(HostOnly):
 
     Attributes
     ----------
-    members : of each group, one row of each person with the outcome, as positions, (n_members,)
+    members : list of arrays, shape (n_members,) each
+        For each group, the position of one row of each person with the outcome.
     of_previous : shape (n_previous,)
-        The number of each region of the previous catalogue; -1 if it went.
+        For each region of the previous catalogue its number here; -1 if it did not stay.
     newcomers : shape (n_newcomers,)
-        One row of each newcomer who was in a group, also if its region was left out.
+        The position of one row of each newcomer in a group, even if the group's region was left
+        out.
     """
 
     regions: Regions
@@ -542,13 +566,15 @@ class _Groups(HostOnly):
 
 
 class _NewGroups(NamedTuple):
-    """Groups of newcomers; all numbers of rows are positions.
+    """Groups of newcomers.
 
     Attributes
     ----------
-    members : shape (n_members,); one row of each newcomer
+    members : shape (n_members,)
+        The position of one row of each newcomer.
     group : shape (n_members,)
-    others : shape (n_others,); further rows in the hulls of groups
+    others : shape (n_others,)
+        The positions of further rows in the hulls of groups.
     group_of_others : shape (n_others,)
     """
 
@@ -558,25 +584,25 @@ class _NewGroups(NamedTuple):
     group_of_others: Ints
 
     def with_others(self, rows: Ints, group: Ints) -> _NewGroups:
-        """Return the groups with further rows in their hulls."""
+        """Return the groups with further rows, shape (n,), in their hulls."""
         others = np.append(self.others, rows)
         return self._replace(others=others, group_of_others=np.append(self.group_of_others, group))
 
 
 def _groups(newcomers: _Training, stayed: Stayed, new: _NewGroups) -> _Groups:
-    """Return the groups that stay, and those of newcomers, in the order of their regions.
+    """Return the groups that stay and the groups of newcomers, in the order of their regions.
 
-    A new region that equals a previous one would seem to have stayed, so it is widened; if everyone
-    is inside, it is left out.
+    If a new region equals a previous one, an attacker would think that it stayed. So it is widened,
+    or left out if every person is already inside.
     """
     codes = newcomers.codes
     rows = newcomers.rows
     n_previous = len(stayed.is_kept)
     while True:
-        everyone = np.concatenate([stayed.corners, rows[new.members], rows[new.others]])
+        all_rows = np.concatenate([stayed.corners, rows[new.members], rows[new.others]])
         group_of_new = n_previous + np.append(new.group, new.group_of_others)
         group = np.append(stayed.region_of_corner, group_of_new)
-        regions = Regions.of_groups(codes, everyone, group)
+        regions = Regions.of_groups(codes, all_rows, group)
         rank = _rank(regions)
         is_repeated = np.isin(rank, rank[:n_previous])
         repeated = n_previous + np.flatnonzero(is_repeated[n_previous:])
@@ -590,11 +616,11 @@ def _groups(newcomers: _Training, stayed: Stayed, new: _NewGroups) -> _Groups:
     place = np.where(is_chosen, np.searchsorted(np.unique(rank[is_chosen]), rank), -1)
     place_of_row = place[group]
     is_row = place_of_row >= 0
-    regions = Regions.of_groups(codes, everyone[is_row], place_of_row[is_row])
+    regions = Regions.of_groups(codes, all_rows[is_row], place_of_row[is_row])
     place_of_kept = place[:n_previous][stayed.is_kept]
     members = np.concatenate([*stayed.members, new.members])
     place_of_member = np.append(
-        np.repeat(place_of_kept, [len(some) for some in stayed.members]),
+        np.repeat(place_of_kept, list(map(len, stayed.members))),
         place[n_previous + new.group],
     )
     return _Groups(
@@ -606,9 +632,9 @@ def _groups(newcomers: _Training, stayed: Stayed, new: _NewGroups) -> _Groups:
 
 
 def _nearest_outside(rows: Floats, regions: Regions, numbers: Ints) -> tuple[Ints, Ints]:
-    """Return some regions, (n,), and for each the row outside of it that widens it least, (n,).
+    """Return regions, shape (n,), and the row outside of each that widens it least, shape (n,).
 
-    A region with all rows inside is not among them.
+    The regions are those in `numbers` that do not contain all rows.
     """
     widened = []
     nearest = []
@@ -629,12 +655,12 @@ def _nearest_outside(rows: Floats, regions: Regions, numbers: Ints) -> tuple[Int
 
 
 def _new_groups(newcomers: _Training, stayed: Stayed, random: np.random.Generator) -> _NewGroups:
-    """Divide newcomers into groups; everyone who is in no region that stays joins the nearest."""
+    """Divide newcomers into groups. Other people outside of all kept regions join the nearest."""
     codes = newcomers.codes
     rows = newcomers.rows
     if len(newcomers.eligible) < newcomers.settings.k:
-        nothing = np.empty(0, dtype=np.int64)
-        return _NewGroups(nothing, nothing, nothing, nothing)
+        no_rows = np.empty(0, dtype=np.int64)
+        return _NewGroups(no_rows, no_rows, no_rows, no_rows)
     space = Space(codes)
     points = space.points(newcomers.members)
     group = _divided(newcomers, points, space.caps, random)
@@ -643,7 +669,7 @@ def _new_groups(newcomers: _Training, stayed: Stayed, random: np.random.Generato
     is_covered = stayed.covers(rows[others])
     others = np.append(others[~is_covered], others[is_covered])
     with_outcome = person[newcomers.model.has_outcome(rows)]
-    joined, wider = cover(
+    group_of_others, wider = cover(
         points,
         group,
         space.points(rows[others]),
@@ -656,8 +682,8 @@ def _new_groups(newcomers: _Training, stayed: Stayed, random: np.random.Generato
     return _NewGroups(
         newcomers.eligible,
         group,
-        np.append(others[: len(joined)], others[wider[:, 1]]),
-        np.append(joined, wider[:, 0]),
+        np.append(others[: len(group_of_others)], others[wider[:, 1]]),
+        np.append(group_of_others, wider[:, 0]),
     )
 
 
@@ -670,13 +696,13 @@ def _of_all_rows(
     centres: Floats,
     previous: Previous | None,
 ) -> tuple[_Training, _NewGroups, list[SharedValues], Floats]:
-    """Make true for all rows what was made for a sample of people.
+    """Adapt the groups and shared values of a sample to all rows of the table.
 
-    Members, and shared values that people of the sample have, stay as they are: the sample bounds
-    the number of people from below. The rows outside of all regions widen the nearest new one;
-    corners of their hulls are appended to the training rows. Values, and whole combinations, that
-    no one in the sample has are dropped if one to k - 1 people have them. Those of the previous
-    catalogue stay, and after it, new ones are dropped if anyone has them; see
+    Members, and shared values that people of the sample have, stay: the sample bounds the number of
+    people from below. Rows outside of all regions widen the nearest new region; the corners of
+    their hulls are appended to the training rows. If no one in the sample has a value or a whole
+    combination, it is dropped if one to k - 1 people of the table have it. With a previous
+    catalogue, its values stay, and new ones are dropped if any person has them; see
     `cfk_plugin.protection.previous`.
     """
     codes = newcomers.codes
@@ -685,11 +711,11 @@ def _of_all_rows(
     private = rows[:, codes.private]
     of_previous = [np.empty(0)] * len(shared) if previous is None else previous.shared
     unseen = [
-        np.setdiff1d(values.values, np.append(column, stays))
-        for values, column, stays in zip(shared, private.T, of_previous, strict=True)
+        np.setdiff1d(values.values, np.append(column, previous_values))
+        for values, column, previous_values in zip(shared, private.T, of_previous, strict=True)
     ]
-    seen = private if previous is None else np.concatenate([private, previous.centres])
-    is_unseen = ~_are_among(centres, seen)
+    combinations = private if previous is None else np.concatenate([private, previous.centres])
+    is_unseen = ~_are_among(centres, combinations)
     in_groups = np.append(new.members, new.others)
     regions = Regions.of_groups(codes, rows[in_groups], np.append(new.group, new.group_of_others))
     counts = recount.count(regions, stayed.regions.take(stayed.is_kept), unseen, centres[is_unseen])
@@ -715,12 +741,12 @@ def _of_all_rows(
 
 
 def _is_of_few(n_people: Ints, n_enough: float) -> Mask:
-    """Return which counts are of someone, but of fewer people than `n_enough`."""
+    """Return which counts are at least 1, but below `n_enough`."""
     return (n_people > 0) & (n_people < n_enough)
 
 
 def _are_among(rows: Floats, others: Floats) -> Mask:
-    """Return which rows, (n_rows, n_columns), are equal to one of some others, (n_rows,)."""
+    """Return which rows, shape (n_rows, n_columns), equal one of the others; shape (n_rows,)."""
     _, place = distinct_rows(np.concatenate([rows, others]))
     return np.isin(place[: len(rows)], place[len(rows) :])
 
@@ -728,9 +754,9 @@ def _are_among(rows: Floats, others: Floats) -> Mask:
 def _divided(
     training: _Training, points: Floats, caps: Floats, random: np.random.Generator
 ) -> Ints:
-    """Divide the people with the outcome; return the group of each, shape (n_people,).
+    """Divide the people with the outcome into groups; return the group of each, shape (n_people,).
 
-    Groups are kept similar in how likely the outcome is, so that many of their regions are pure.
+    People of a group have a similar likelihood of the outcome, so that many regions are pure.
     """
     settings = training.settings
     likely = _likely(training, random)
@@ -753,9 +779,9 @@ def _divided(
 
 
 def _likely(training: _Training, random: np.random.Generator) -> Floats:
-    """Return how likely the outcome is at people's quasi-identifiers, shape (n_people,).
+    """Return the likelihood of the outcome at each person's quasi-identifiers, shape (n_people,).
 
-    That is the share of some sampled people whose private values have it there.
+    This is the share of sampled people whose private values have the outcome there.
     """
     codes = training.codes
     members = training.members
@@ -771,10 +797,10 @@ def _likely(training: _Training, random: np.random.Generator) -> Floats:
 
 
 def _rank(regions: Regions) -> Ints:
-    """Return the place of each region by NCP, shape (n_regions,); the same for equal regions.
+    """Return the rank of each region by NCP, shape (n_regions,); equal regions have the same rank.
 
-    Groups with the same region are one to an attacker. Ties are decided by the values of regions,
-    so the order tells nothing about the order of the table.
+    An attacker cannot tell groups with equal regions apart. The values of regions decide ties, so
+    the order discloses nothing about the order of the table.
     """
     ncp = np.round(regions.ncp, 12).tolist()
     texts = [_text(regions, i) for i in range(len(regions))]
@@ -784,20 +810,21 @@ def _rank(regions: Regions) -> Ints:
 
 
 def _text(regions: Regions, region: int) -> str:
+    """Return a text that is equal for equal regions."""
     return json.dumps(regions.region(region).to_dict(), sort_keys=True)
 
 
 def _by_group(rows: Ints, group: Ints, n_groups: int) -> list[Ints]:
-    """Return the positions of rows of each group."""
+    """Return the rows of each group as one array per group."""
     order = np.argsort(group, kind="stable")
     start = np.searchsorted(group[order], np.arange(n_groups + 1))
     return [rows[order[start[i] : start[i + 1]]] for i in range(n_groups)]
 
 
 def _centres(newcomers: _Training, previous: Previous | None) -> tuple[list[SharedValues], Floats]:
-    """Return what may be shared of each private column, and centres of crowds, (n, n_private).
+    """Return the shared values of each private column, and centres of crowds, (n, n_private).
 
-    What the previous catalogue has of them stays. Too few newcomers add nothing.
+    Those of the previous catalogue stay. Newcomers add some, unless they are too few.
     """
     codes = newcomers.codes
     k = newcomers.settings.k
@@ -834,16 +861,16 @@ def _centres(newcomers: _Training, previous: Previous | None) -> tuple[list[Shar
 
 
 def _people_of(values: Floats, person: Ints) -> dict[bytes, int]:
-    """Return how many people have each row of some values, (n_rows, n_columns), by its bytes."""
+    """Return the number of people with each row of values, (n_rows, n_columns), by its bytes."""
     rows, n_people = people_with(values, person)
     return {row.tobytes(): n for row, n in zip(rows, n_people.tolist(), strict=True)}
 
 
 def _keyed_order(centres: Floats, key: bytes, random: np.random.Generator) -> Ints:
-    """Return an order of centres that nobody without the key can foresee, (n_centres,).
+    """Return an order of centres that no one can foresee without the key, shape (n_centres,).
 
-    If it followed from the training table, an attacker could infer who is in it from the pairs of
-    regions and private values that were still tried.
+    If it followed from the training table, an attacker could infer who is in the table from the
+    pairs of regions and private values that were offered before the last one.
     """
     if not key:
         return random.permutation(len(centres))
@@ -855,9 +882,9 @@ def _keyed_order(centres: Floats, key: bytes, random: np.random.Generator) -> In
 def _random_of_region(
     regions: Regions, key: bytes, random: np.random.Generator
 ) -> Callable[[int], np.random.Generator]:
-    """Return what gives the random numbers of a region.
+    """Return a function from the number of a region to its random generator.
 
-    With a key, they are the same in the next catalogue, whatever other regions there are.
+    With a key, an equal region gets the same random numbers in the next catalogue.
     """
     if not key:
         return lambda _: random
@@ -870,16 +897,16 @@ def _random_of_region(
 
 
 def _first_members(groups: _Groups, handles: Handles, previous: Previous | None) -> FirstMembers:
-    """Return for whom the regions were made, in this catalogue or before it."""
+    """Return the first members of regions, in this catalogue or before it."""
     members = np.concatenate(groups.members)
-    region = np.repeat(np.arange(len(groups.members)), [len(some) for some in groups.members])
+    region = np.repeat(np.arange(len(groups.members)), list(map(len, groups.members)))
     first = FirstMembers.of(handles.of_row[members], region, handles.of_key)
     first = first.with_others(handles.of_row[groups.newcomers])
     return first if previous is None else first.with_others(previous.first.handles)
 
 
 def _log_groups_without(groups: _Groups, entries: Entries) -> None:
-    """Log how many people are in groups without an entry; warn if most of them are."""
+    """Log the number of people in groups without an entry; as a warning if most people are."""
     n_members = np.array([len(members) for members in groups.members])
     has_entry = np.isin(np.arange(len(n_members)), entries.region)
     n_without = int(n_members[~has_entry].sum())
@@ -889,10 +916,10 @@ def _log_groups_without(groups: _Groups, entries: Entries) -> None:
     level = logging.WARNING if is_most else logging.INFO
     _log.log(
         level,
-        "%d of %d people with the desired outcome are in groups without an entry: with all private"
-        " values that were tried, the model refuses too much of the region. Answers come from the"
-        " other groups, and may be further from the query. A smaller k, fewer quasi-identifiers or"
-        " a lower min_pureness leave fewer groups without an entry",
+        "%d of %d people with the desired outcome are in groups without an entry: for every offered"
+        " private value, the model refuses too much of the region. Answers come from the other"
+        " groups, and may be further from the query. To get more entries, lower k or min_pureness,"
+        " or use fewer quasi-identifiers",
         n_without,
         n_members.sum(),
     )
@@ -904,11 +931,11 @@ def _log_groups_without(groups: _Groups, entries: Entries) -> None:
 def _sets_of_large_regions(
     training: _Training, groups: _Groups, random_of: Callable[[int], np.random.Generator]
 ) -> dict[int, list[Options]]:
-    """Return sets of combinations at which answers of large regions are checked.
+    """Return, for each large region, the sets of combinations at which answers are checked.
 
-    The people of a set are members of the region, and as many others inside, so that members cannot
-    be recognised. A set has all combinations of its people's values, so it does not reveal which
-    values belong together. All members are in a set.
+    A set is made from members of the region and as many other people inside, so that members cannot
+    be recognised. It contains all combinations of their values, so that it does not disclose which
+    values belong together. Each member is in one set.
     """
     rows = training.rows
     person = training.person
@@ -927,10 +954,10 @@ def _sets_of_large_regions(
 
 
 def _hidden(people: Floats, settings: Settings) -> list[Options]:
-    """Return the options of as few sets as possible, whose combinations are not too many.
+    """Divide people into as few sets as `most_combinations` permits, and return their options.
 
-    Empty if more than one in k combinations of a set would be a person's. `people` has the shape
-    (n_people, n_quasi).
+    The list is empty if more than one in k combinations of a set would be a person's. `people` has
+    the shape (n_people, n_quasi).
     """
     n_sets = 1
     while n_sets <= len(people):
@@ -950,20 +977,20 @@ def _n_combinations(options: Options) -> float:
 
 
 _NOTHING_STAYED = (
-    "no region of the previous catalogue has k first members who are still there and have the"
-    " outcome, and newcomers are too few; fit without previous=, which is a release of its own. In"
-    " other words: "
+    "no region of the previous catalogue has k first members who are still in the table and have"
+    " the outcome, and there are too few newcomers; fit without previous=, which is a separate"
+    " release. The reason: "
 )
 
 
 _NO_ONE = (
-    "the model gives the desired outcome, with the margin, to no one in the table; check how the"
-    " outcome is spelled and typed, as 'Yes' is not 'yes' and 1 is not '1', or lower margin"
+    "the model gives the desired outcome, with the margin, to no one in the table; check the"
+    " spelling and the type of the outcome ('Yes' is not 'yes', and 1 is not '1'), or lower margin"
 )
 
 
 def _no_group(settings: Settings) -> str:
-    """Return why there is no catalogue if no group has what the settings ask for."""
+    """Return the error message if no group of people satisfies the settings."""
     limits = [
         f"{name} = {limit}"
         for name, limit in (("k", settings.k), ("l", settings.l), ("t", settings.t))

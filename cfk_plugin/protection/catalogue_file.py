@@ -1,12 +1,12 @@
 """The file of a catalogue: facts as JSON and arrays of numbers, in one archive with a seal.
 
 The file is a ZIP archive. Its comment is the seal: an HMAC-SHA256 of all bytes before it, under the
-data holder's key. Without a key everyone can compute the seal, so it only detects damage.
+data holder's key. Without a key anyone can compute the seal, so it only detects damage.
 
-A file has the schema, and the values that codes stand for: all values of quasi-identifiers, and of
-private columns only those that the catalogue shares. Of other private categories there is a digest
-under the key, by which a query's own category is recognised. Whoever has a file without a key can
-guess categories and test them.
+The file contains the schema and the values of codes: all values of quasi-identifiers, and the
+shared values of private columns. For other private categories it contains keyed digests, by which a
+query's own category is recognised. If there is no key, an attacker with the file can guess
+categories and test them.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ _DIGEST_LENGTH_OF_CATEGORY = 32
 _FACTS = "facts.json"
 _MISSING_VALUES = {"None": None, "nan": np.nan, "<NA>": pd.NA, "NaT": pd.NaT}
 _VALUE_TYPES: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # the time of all members, so equal contents are equal files
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # the time of all members, so equal contents give equal files
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CatalogueFile(HostOnly):
-    """What is in the file of a catalogue.
+    """The content of a catalogue's file.
 
     Attributes
     ----------
-    facts : mapping of str to values that JSON can contain
+    facts : mapping of str to JSON-ready values
     arrays : mapping of str to array
     key : bytes
         The data holder's key; empty if there is none.
 
     Examples
     --------
-    A process without the training table reads the file, and makes a model that takes its codes::
+    A process without the training table reads the file, and makes a model with its codes::
 
         file = CatalogueFile.read("loans.cfk", key)
         model = Model(file.codes, ...)
@@ -78,7 +78,7 @@ class CatalogueFile(HostOnly):
         return Schema(attributes, wording, tuple(self.facts["rules"]))
 
     def arrays_of(self, part: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the catalogue of one outcome."""
+        """Return the arrays of one outcome's catalogue; `part` is its number in the file."""
         prefix = f"{part}."
         return {
             name.removeprefix(prefix): array
@@ -88,7 +88,7 @@ class CatalogueFile(HostOnly):
 
     @cached_property
     def codes(self) -> Codes:
-        """The codes of the training table, as far as the file has their values."""
+        """The encoder of rows, with those values of the training table that the file contains."""
         schema = self.schema
         columns = zip(schema.features, self.facts["columns"], strict=True)
         return Codes(
@@ -109,8 +109,8 @@ class CatalogueFile(HostOnly):
         ----------
         schema : Schema
         codes : Codes
-        public : mapping of private column to codes, shape (n_public,)
-            The only values of private columns that may be in the file.
+        public : mapping of position of a private column to codes, shape (n_public,)
+            The values of private columns that may be in the file.
         key : bytes
         """
         columns = list(enumerate(codes.columns))
@@ -128,11 +128,11 @@ class CatalogueFile(HostOnly):
     def with_content(
         self, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> CatalogueFile:
-        """Return the file with more facts and arrays."""
+        """Return the file with additional facts and arrays."""
         return CatalogueFile({**self.facts, **facts}, {**self.arrays, **arrays}, self.key)
 
     def write(self, path: str | Path) -> None:
-        """Write the file, as a whole or not at all; only its owner may read it.
+        """Write the file as a whole or not at all. Only its owner may read it.
 
         Raises
         ------
@@ -152,7 +152,7 @@ class CatalogueFile(HostOnly):
 
     @classmethod
     def read(cls, source: str | Path | bytes, key: bytes = b"") -> CatalogueFile:
-        """Read a file; its archive is opened only if the seal is right.
+        """Read a file. The archive is opened only if the seal is right.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class CatalogueFile(HostOnly):
         Raises
         ------
         BundleError
-            If there is no catalogue, or the seal is of another key or other content.
+            If there is no catalogue, or the seal does not match the key and the content.
         """
         content = source if isinstance(source, bytes) else _content(Path(source))
         archive, seal = _divided(content)
@@ -176,13 +176,13 @@ class CatalogueFile(HostOnly):
                 name.removesuffix(".npy"): np.load(io.BytesIO(content), allow_pickle=False)
                 for name, content in contents.items()
             }
-        except Exception:  # noqa: BLE001 - the content is arbitrary if everyone can seal it
+        except Exception:  # noqa: BLE001 - without a key, the content may come from an attacker
             raise BundleError("the catalogue cannot be read; save it again") from None
         return cls(facts, arrays, key)
 
 
 def _archive(members: Mapping[str, bytes]) -> bytes:
-    """Return a ZIP archive up to its comment, whose length is that of a seal."""
+    """Return a ZIP archive without its comment, with space for a seal as the comment."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as bundle:
         for name, content in members.items():
@@ -198,13 +198,17 @@ def _seal(archive: bytes, key: bytes) -> bytes:
 
 
 def _key_check(key: bytes) -> bytes:
-    """Return what tells whether a reader has the right key; zeros without a key."""
+    """Return a digest of the key, by which a reader with another key is recognised.
+
+    Without a key it is zeros.
+    """
     if not key:
         return b"0" * _CHECK_LENGTH
     return hmac.digest(key, _KEY_CHECK, "sha256").hex()[:_CHECK_LENGTH].encode()
 
 
 def _content(path: Path) -> bytes:
+    """Read the bytes of a file; raise a BundleError if that fails."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -221,7 +225,7 @@ def _divided(content: bytes) -> tuple[bytes, bytes]:
 
 
 def _check_seal(archive: bytes, seal: bytes, key: bytes) -> None:
-    """Raise if a file is not a catalogue, has another key, or was changed."""
+    """Raise a BundleError if a file is not a catalogue, has another key, or was changed."""
     if not seal.startswith(_TITLE):
         raise BundleError("the file is not a catalogue, or is damaged; save the catalogue again")
     if not seal.startswith(_TITLE + _VERSION):
@@ -234,11 +238,11 @@ def _check_seal(archive: bytes, seal: bytes, key: bytes) -> None:
         raise BundleError("the catalogue was saved with a key; pass it, or set CFK_KEY")
     if key and not has_key:
         raise BundleError(
-            "the catalogue was saved without a key, and a key was passed; save it again with the"
-            " key, or pass none"
+            "the catalogue was saved without a key, but a key was passed; pass none (and unset"
+            " CFK_KEY), or save the catalogue again with the key"
         )
     if check != _key_check(key):
-        raise BundleError("the catalogue was saved with another key; pass the key that it has")
+        raise BundleError("the catalogue was saved with another key; pass that key")
     if not hmac.compare_digest(seal, _seal(archive, key)):
         raise BundleError("the catalogue was changed after it was saved; save it again")
 
@@ -247,7 +251,7 @@ def _check_seal(archive: bytes, seal: bytes, key: bytes) -> None:
 
 
 def plain_schema(schema: Schema) -> dict[str, Any]:
-    """Return a schema as values that JSON can contain."""
+    """Return a schema as JSON-ready values."""
     return {
         "schema": [asdict(attribute) for attribute in schema.attributes],
         "wording": schema.wording.to_plain(),
@@ -256,7 +260,7 @@ def plain_schema(schema: Schema) -> dict[str, Any]:
 
 
 def _attribute(facts: Mapping[str, Any]) -> SchemaAttribute:
-    """Return an attribute of `plain_schema`."""
+    """Return an attribute from its part of `plain_schema`."""
     settings = dict(facts)
     for name, value in settings.items():
         if isinstance(value, list):
@@ -269,15 +273,15 @@ def _attribute(facts: Mapping[str, Any]) -> SchemaAttribute:
 
 
 def plain_column(column: Column, public: Floats | None, key: bytes) -> dict[str, Any]:
-    """Return a column without its numbers as values that JSON can contain.
+    """Return a column without its numbers as JSON-ready values.
 
     Parameters
     ----------
     column : Column
     public : shape (n_public,), optional
-        Codes whose values may be in the file. All by default.
+        The codes whose values may be in the file; all by default.
     key : bytes
-        For the digests of other categories.
+        The key for the digests of other categories.
     """
     facts: dict[str, Any] = {
         "kind": column.kind,
@@ -313,7 +317,7 @@ def plain_column(column: Column, public: Floats | None, key: bytes) -> dict[str,
 
 
 def _hidden_codes(column: Column, public: Floats | None) -> list[int]:
-    """Return the categories that must not be in the file: those neither declared nor public."""
+    """Return the codes of categories that must not be in the file: neither declared nor public."""
     if public is None or column.attribute.declared_values is not None:
         return []
     if _value_type(column) == "bool":
@@ -334,13 +338,13 @@ def _value_type(column: Column) -> str:
 
 
 def _digest(name: str, text: str, key: bytes) -> str:
-    """Return what a category is recognised by."""
+    """Return the keyed digest by which a category is recognised."""
     content = json.dumps(["category", name, text]).encode()
     return hmac.digest(key or _NO_KEY, content, "sha256").hex()[:_DIGEST_LENGTH_OF_CATEGORY]
 
 
 def numbers_of(column: Column, public: Floats | None) -> Floats:
-    """Return the numbers of a numeric column that are in the file."""
+    """Return the numbers of a numeric column that may be in the file: all, or the public ones."""
     numbers: Floats = column.places if public is None else public[public != MISSING]
     return numbers
 
@@ -348,7 +352,10 @@ def numbers_of(column: Column, public: Floats | None) -> Floats:
 def _column(
     attribute: SchemaAttribute, facts: Mapping[str, Any], numbers: NDArray[Any] | None, key: bytes
 ) -> Column:
-    """Return a column of `plain_column`; `numbers` are its values if it has numbers or dates."""
+    """Return a column from the result of `plain_column`.
+
+    `numbers` are its values if it has numbers or dates.
+    """
     dtype = types.pandas_dtype(facts["dtype"])
     missing = _MISSING_VALUES.get(facts["missing"], np.nan)
     kind = facts["kind"]
@@ -356,7 +363,7 @@ def _column(
         column = Column(
             attribute, kind, numbers, facts["has_missing"], dtype, missing, facts["cell"]
         )
-        # what would be computed from the training values
+        # these properties would be computed from the values of the training table
         vars(column).update({name: facts[name] for name in ("span", "decimals", "resolution")})
         return column
     values = np.empty(len(facts["values"]), dtype=object)
@@ -381,20 +388,20 @@ def _column(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SealedColumn(Column):
-    """A column of categories of a file, some of which are hidden.
+    """A column of categories in a file, which hides some of them.
 
-    A hidden category is None among the values; only its digest is there. It gets its place back as
-    soon as a query has it, so the query has the code that it would have had with the training
+    A hidden category is None among the values, and the file contains only its digest. When a query
+    has the category, it gets its place back. So the query gets the same code as with the training
     table.
 
     Attributes
     ----------
     code_of_digest : mapping of str to int
     key : bytes
-        That of the digests.
+        The key of the digests.
     value_type : {"str", "int", "float", "bool"}
     categories : sequence of int, optional
-        Codes of the dtype's categories, in order; None if the dtype is not categorical.
+        The codes of the dtype's categories, in order; None if the dtype is not categorical.
     is_ordered : bool
         Whether the categories of the dtype are ordered.
     """
@@ -413,7 +420,7 @@ class SealedColumn(Column):
         return super().encode(series)
 
     def _recognise(self, value: Any) -> None:
-        """Give a hidden category its place back if this is one of its texts."""
+        """If a value is a hidden category, put it in its place among the values."""
         if not np.isnan(self._code_of(value)):
             return
         for spelling in spellings(value):
@@ -427,14 +434,15 @@ class SealedColumn(Column):
                 return
 
     def update_dtype(self) -> None:
-        """Set the dtype to the categories that are not hidden."""
+        """Set the categories of the dtype to all visible categories."""
         if self.categories is None:
             return
         categories = [self.values[code] for code in self.categories]
-        present = [value for value in categories if value is not None]
-        vars(self).update(dtype=pd.CategoricalDtype(present, ordered=self.is_ordered))
+        visible = [value for value in categories if value is not None]
+        vars(self).update(dtype=pd.CategoricalDtype(visible, ordered=self.is_ordered))
 
 
 def _plain_scalar(value: Any) -> Any:
+    """Return a value as a plain Python value that JSON can contain, or as its text."""
     plain = value.item() if isinstance(value, np.generic) else value
     return plain if plain is None or isinstance(plain, (bool, int, float, str)) else str(plain)

@@ -1,4 +1,4 @@
-"""l-diversity and t-closeness of groups: how much they tell about sensitive columns."""
+"""l-diversity and t-closeness of groups, which limit what they disclose of sensitive columns."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from cfk_plugin.protection.regions import box_ncp
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diversity(HostOnly):
-    """What the sensitive values of a group must satisfy.
+    """The conditions for the sensitive values of a group.
 
     Attributes
     ----------
-    sensitive : for each sensitive column, the values of the people in groups, shape (n_people,)
-    all_values : for each sensitive column, the values of all rows, shape (n_rows,)
-    are_lines : for each sensitive column, whether it is ordered
+    sensitive : list of arrays, shape (n_people,) each
+        For each sensitive column, the values of the people in groups.
+    all_values : list of arrays, shape (n_rows,) each
+        For each sensitive column, the values of all rows.
+    are_lines : list of bool
+        For each sensitive column, whether it is ordered.
     l : int, optional
-        Least number of distinct values.
+        The least number of distinct values.
     t : float, optional
-        Largest distance (`t_closeness`) from the distribution of all rows.
+        The largest distance (`t_closeness`) from the distribution of all rows.
     """
 
     sensitive: list[Floats]
@@ -55,11 +58,11 @@ class Diversity(HostOnly):
 
     @property
     def is_trivial(self) -> bool:
-        """Whether every group has it."""
+        """Whether every group satisfies the conditions."""
         return (self.l is None and self.t is None) or not self.sensitive
 
     def has_group(self, is_member: Mask) -> bool:
-        """Return whether a group has it; `is_member` has the shape (n_people,)."""
+        """Return whether a group is diverse; `is_member` is a mask of shape (n_people,)."""
         columns = zip(self.sensitive, self.all_values, self.are_lines, strict=True)
         for values, all_values, is_line in columns:
             inside = values[is_member]
@@ -71,7 +74,7 @@ class Diversity(HostOnly):
 
 
 def merge(group: Ints, points: Floats, caps: Floats, diversity: Diversity) -> Ints | None:
-    """Merge groups that are not diverse with the nearest ones.
+    """Merge each group that is not diverse with the nearest groups.
 
     Parameters
     ----------
@@ -83,7 +86,8 @@ def merge(group: Ints, points: Floats, caps: Floats, diversity: Diversity) -> In
 
     Returns
     -------
-    group of each person, shape (n_people,); None if all people together are not diverse
+    array, shape (n_people,), or None
+        The new group of each person; None if all people together are not diverse.
     """
     merged = group.copy()
     for number in range(int(group.max()) + 1):
@@ -95,7 +99,7 @@ def merge(group: Ints, points: Floats, caps: Floats, diversity: Diversity) -> In
 
 
 def _nearest(group: Ints, number: int, points: Floats, caps: Floats) -> int:
-    """Return the group with which one group has the region of least NCP."""
+    """Return the group whose union with group `number` has the region of least NCP."""
     numbers = np.unique(group)
     numbers = numbers[numbers != number]
     low = np.array([points[group == other].min(axis=0) for other in numbers])
@@ -107,16 +111,18 @@ def _nearest(group: Ints, number: int, points: Floats, caps: Floats) -> int:
 
 
 def t_closeness(values: Floats, all_values: Floats, *, is_line: bool) -> float:
-    """Return the earth mover's distance between the distributions of codes of a column.
+    """Return the earth mover's distance between two distributions of a column's codes.
 
-    Categories are equally far apart. Values of a line are as far apart as their ranks; the surplus
-    of missing ones is moved first, which gives an upper bound. Source: Li, Li, Venkatasubramanian
-    (2007), t-Closeness.
+    All categories have the same distance. The distance of numbers, dates and levels is that of
+    their ranks. The surplus of missing values is moved first, which gives an upper bound. Source:
+    Li, Li, Venkatasubramanian (2007), t-Closeness.
 
     Parameters
     ----------
-    values, all_values : shapes (n,) and (n_all,)
-        Those of some people, at least one, and of everyone.
+    values : shape (n,)
+        The values of a group, at least one.
+    all_values : shape (n_all,)
+        The values of all rows.
     is_line : bool
     """
     distinct = np.unique(np.concatenate([values, all_values]))
@@ -124,22 +130,22 @@ def t_closeness(values: Floats, all_values: Floats, *, is_line: bool) -> float:
     overall = _shares(all_values, distinct)
     if not is_line:
         return float(np.abs(inside - overall).sum() / 2)
-    moved = 0.0
+    surplus = 0.0
     mass = 1.0
     if distinct[0] == MISSING:
-        present = float(1 - inside[0])
-        present_overall = float(1 - overall[0])
-        moved = abs(present - present_overall)
-        mass = min(present, present_overall)
+        mass_inside = float(1 - inside[0])
+        mass_overall = float(1 - overall[0])
+        surplus = abs(mass_inside - mass_overall)
+        mass = min(mass_inside, mass_overall)
         if mass <= 0:
-            return moved
-        inside = inside[1:] / present
-        overall = overall[1:] / present_overall
+            return surplus
+        inside = inside[1:] / mass_inside
+        overall = overall[1:] / mass_overall
     n_steps = max(len(inside) - 1, 1)
-    return moved + mass * float(np.abs(np.cumsum(inside - overall)).sum()) / n_steps
+    return surplus + mass * float(np.abs(np.cumsum(inside - overall)).sum()) / n_steps
 
 
 def _shares(values: Floats, distinct: Floats) -> Floats:
-    """Return how frequent each distinct value is, shape (n_distinct,)."""
+    """Return the share of each distinct value, shape (n_distinct,)."""
     counts = np.bincount(np.searchsorted(distinct, values), minlength=len(distinct))
     return np.asarray(counts / len(values))

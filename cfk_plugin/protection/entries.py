@@ -1,6 +1,6 @@
-"""Entries: private values that go with regions, and how they are tried.
+"""Entries: pairs of a region and private values, and the trials that find them.
 
-What is admissible, and why that protects people, is in `cfk_plugin.protection.catalogue`.
+`cfk_plugin.protection.catalogue` states the conditions for an entry, and their reasons.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from cfk_plugin.data.outcome_model import Model
 from cfk_plugin.errors import HostOnly
 from cfk_plugin.protection.regions import Regions
 
-_SAMPLED = 64  # combinations of a region at which an entry is tried
-_CONFIDENCE = 0.9999  # of the lower end of a sampled pureness: many entries are tried
-_CENTRES = 32  # that are offered before regions without an entry are looked at
+_SAMPLED = 64  # combinations of a region with which an entry is tried
+_CONFIDENCE = 0.9999  # of the lower end of a sampled pureness; high, as many entries are tried
+_CENTRES = 32  # centres that are offered before regions without an entry are counted again
 _AT_ONCE = 200_000  # rows in one call of the model
 _TIE = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Entries(HostOnly):
-    """Private values that go with regions, in the order of regions and values.
+    """Pairs of a region and private values, sorted by region and values.
 
     Attributes
     ----------
     region : shape (n_entries,)
     values : shape (n_entries, n_private)
-    consistent : shape (n_entries,); members of the region that have the outcome with the values
-    pureness : shape (n_entries,); share of the region, or of a sample, that has the outcome
+    consistent : shape (n_entries,)
+        The number of members of the region who have the outcome with the values.
+    pureness : shape (n_entries,)
+        The share of the region, or of a sample of it, that has the outcome with the values.
     """
 
     region: Ints
@@ -48,7 +50,7 @@ class Entries(HostOnly):
         return f"{len(self)} entries"
 
     def take(self, positions: Ints) -> Entries:
-        """Return the entries at some positions, in their order."""
+        """Return the entries at these positions, in this order."""
         return Entries(
             self.region[positions],
             self.values[positions],
@@ -59,17 +61,17 @@ class Entries(HostOnly):
     @classmethod
     def joined(cls, parts: Sequence[Entries]) -> Entries:
         """Return the entries of all parts, at least one, sorted by region and values."""
-        joined = cls(
+        entries = cls(
             np.concatenate([part.region for part in parts]),
             np.concatenate([part.values for part in parts]),
             np.concatenate([part.consistent for part in parts]),
             np.concatenate([part.pureness for part in parts]),
         )
-        return joined.take(np.lexsort((*joined.values.T[::-1], joined.region)))
+        return entries.take(np.lexsort((*entries.values.T[::-1], entries.region)))
 
     @cached_property
     def weakest(self) -> dict[int, int]:
-        """By region, the entry that has the outcome at the smallest share of it."""
+        """The position of the entry with the lowest pureness, by region."""
         order = np.lexsort((self.pureness, self.region))
         regions, first = np.unique(self.region[order], return_index=True)
         return dict(zip(regions.tolist(), order[first].tolist(), strict=True))
@@ -77,20 +79,26 @@ class Entries(HostOnly):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trials(HostOnly):
-    """Where private values are tried: with the members of all regions, and in the regions.
+    """Trials of private values with the members of regions and with combinations in the regions.
 
     Attributes
     ----------
     k : int
-        Least number of members who have the outcome with an entry's values.
+        The least number of members who have the outcome with an entry's values.
     least_pureness : float
-        Least share of a region that has the outcome with them.
-    regions : shape (n_regions,); numbers of the regions that may have entries
-    cells : shape (n_cells, n_quasi); distinct combinations of members, region by region
-    n_people : shape (n_cells,); members with each
-    start : shape (n_regions,); where the cells of each region begin
-    samples : combinations of each region, shape (n_sampled, n_quasi) each
-    is_sample : shape (n_regions,); False if these are all combinations of the region
+        The least share of a region that has the outcome with an entry's values.
+    regions : shape (n_regions,)
+        The numbers of the regions that may have entries.
+    cells : shape (n_cells, n_quasi)
+        The distinct combinations of members, region by region.
+    n_people : shape (n_cells,)
+        The number of members in each cell.
+    start : shape (n_regions,)
+        The position of the first cell of each region.
+    samples : list of arrays, shape (n_sampled, n_quasi) each
+        Combinations of each region.
+    is_sample : shape (n_regions,)
+        False if `samples` contains all combinations of the region.
     """
 
     model: Model
@@ -117,7 +125,8 @@ class Trials(HostOnly):
     ) -> Trials:
         """Prepare trials in the regions whose NCP is not above `max_ncp`.
 
-        `random_of` returns the random numbers with which a region is sampled.
+        `members` are the quasi-identifiers of each region's members, (n_members, n_quasi) each.
+        `random_of` returns the random generator with which a region is sampled.
         """
         numbers = np.flatnonzero(regions.ncp <= max_ncp + _TIE)
         cells = [np.empty((0, len(regions.codes.quasi)))]
@@ -134,7 +143,7 @@ class Trials(HostOnly):
             regions=numbers,
             cells=np.concatenate(cells),
             n_people=np.concatenate(n_people),
-            start=np.cumsum([len(some) for some in cells])[:-1],
+            start=np.cumsum(list(map(len, cells)))[:-1],
             samples=[
                 regions.sample(region, _SAMPLED, random_of(region)) for region in numbers.tolist()
             ],
@@ -143,11 +152,11 @@ class Trials(HostOnly):
 
     @property
     def n_rows(self) -> int:
-        """The most rows that the model is asked about for one centre."""
+        """The largest number of rows about which the model is asked for one centre."""
         return len(self.cells) + sum(map(len, self.samples))
 
     def offer(self, centres: Floats, n_most: int, n_first: int = 0) -> tuple[Entries, int]:
-        """Offer centres to regions until each region has an entry, or enough rows were asked about.
+        """Offer centres to regions until each region has an entry, or `n_most` rows are used up.
 
         Each centre is offered to all regions, or to none.
 
@@ -155,21 +164,21 @@ class Trials(HostOnly):
         ----------
         centres : shape (n_centres, n_private)
         n_most : int
-            Rows that the model may be asked about.
+            The number of rows about which the model may be asked.
         n_first : int
-            So many centres are offered in any case, and do not count for `n_most`.
+            The number of first centres that are offered in any case, and do not count for `n_most`.
 
         Returns
         -------
         entries : Entries
-        n_tried : int
-            How many centres were offered.
+        n_offered : int
+            The number of centres that were offered.
         """
         n_rows_of_centre = max(self.n_rows, 1)
         most_at_once = min(max(_AT_ONCE // n_rows_of_centre, 1), _CENTRES)
         n_rows_left = n_most
-        nothing = np.empty(0, dtype=np.int64)
-        entries = Entries(nothing, centres[:0], nothing, np.empty(0))
+        no_regions = np.empty(0, dtype=np.int64)
+        entries = Entries(no_regions, centres[:0], no_regions, np.empty(0))
         start = 0
         while start < len(centres):
             n_centres = min(n_rows_left // n_rows_of_centre, most_at_once)
@@ -187,7 +196,7 @@ class Trials(HostOnly):
         return entries, start
 
     def _admissible(self, centres: Floats) -> tuple[Entries, int]:
-        """Return the entries of some centres, and how many rows the model was asked about."""
+        """Return the entries of centres, and the number of rows that the model was asked about."""
         consistent = self._consistent(centres)
         centre, place = np.nonzero(consistent >= self.k)
         values = centres[centre]
@@ -206,10 +215,10 @@ class Trials(HostOnly):
         return np.add.reduceat(people, self.start, axis=1)
 
     def _pureness(self, place: Ints, values: Floats) -> tuple[Floats, Floats]:
-        """Return the share of regions that has the outcome with some values, and its lower end.
+        """Return the pureness of pairs of a region and values, and its lower end, shape (n,) each.
 
-        `place` has the shape (n,), positions among `regions`, and `values` (n, n_private). Both
-        results have the shape (n,); they are the same unless the region is sampled.
+        `place`, shape (n,), contains positions in `regions`, and `values` has the shape (n,
+        n_private). The lower end equals the pureness unless the region is sampled.
         """
         if not len(place):
             return np.empty(0), np.empty(0)

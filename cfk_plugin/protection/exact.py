@@ -1,16 +1,16 @@
 """The exact lookup: the region of least NCP, or the purest, with k people; with a proven gap.
 
-If only NCP counts, `protection.branch_and_bound` finds and proves the region, and the model is not
-asked. Otherwise the steps are:
+If only NCP counts, `protection.branch_and_bound` finds and proves the region without the model.
+Otherwise the steps are:
 
-1. *Prove*. Take the cheapest region, ask the model about all of its combinations, forbid the bad
+1. *Prove*. Find the cheapest region, ask the model about all of its combinations, forbid the bad
    ones, and repeat. A *bad* combination does not have the desired outcome. The cheapest region
-   without *known* bad combinations costs at most as much as the cheapest without any. So once such
-   a region is pure, it is the cheapest pure one.
-2. *Fewest bad combinations*. For a counterfactual without such a proof, look for regions with few
+   without *known* bad combinations costs at most as much as the cheapest without any. So if such a
+   region is pure, it is the cheapest pure region.
+2. *Fewest bad combinations*. If there is no proof for a counterfactual, look for regions with few
    bad combinations, ask about them, and repeat.
-3. *Improve*. The best regions so far are changed by one value at a time, as long as they get
-   better. This is the local search of the paper, but with exact pureness.
+3. *Improve*. Change the best regions by one value at a time, as long as they get better. This is
+   the local search of the paper, but with exact pureness.
 
 All counterfactuals take each step together, so that a round is one call of the model.
 """
@@ -37,26 +37,26 @@ from cfk_plugin.protection.boxes import (
 )
 from cfk_plugin.protection.branch_and_bound import boxes_with_few, smallest_box
 
-_STARTS = 4  # best regions that step 3 starts from
+_STARTS = 4  # best regions from which step 3 starts
 _AVOIDING_ROUNDS = 6
 _IMPROVING_ROUNDS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactLimits:
-    """How long the exact search goes on.
+    """The limits of the exact search.
 
     Attributes
     ----------
     nodes : int
-        Hulls that are branched on for a counterfactual. Then the best region so far is taken, with
-        a proven gap.
+        The number of hulls from which the search for a counterfactual branches. After that, the
+        best region so far is returned, with a proven gap.
     forbidden_nodes : int
-        The same while combinations are forbidden, in all rounds together; at most `nodes`.
+        The same for the rounds with forbidden combinations, all together; at most `nodes`.
     rounds : int
-        Calls of the model in step 1.
+        The number of calls of the model in step 1.
     combinations : int
-        A larger region is judged by a sample of so many of its combinations.
+        If a region has more combinations than this, a sample of this size decides about it.
     """
 
     nodes: int = 50_000
@@ -75,7 +75,7 @@ def exact_regions(
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> list[Proposal | None]:
-    """Return the best region of each counterfactual; None if it has no region with k people.
+    """Return the best region of each counterfactual.
 
     Parameters
     ----------
@@ -83,11 +83,16 @@ def exact_regions(
     counterfactuals : shape (n, n_features)
     goal : Goal
     has_outcome : HasOutcome
-        It is not called if the goal does not need it, and may be asked about a row again.
+        It is not called if only NCP counts. It may be asked about the same row again.
     limits : ExactLimits, optional
     random_state : int
-        Of the samples of large regions.
+        For the samples of large regions.
     progress : callable, optional
+
+    Returns
+    -------
+    list of Proposal or None
+        None if there is no region with k people.
     """
     views = [Surroundings.of(cells, row) for row in counterfactuals]
     limits = limits or ExactLimits()
@@ -101,7 +106,7 @@ def exact_regions(
 
 
 def _cheapest(view: Surroundings, k: int, node_limit: int) -> Proposal | None:
-    """Return the region of least NCP."""
+    """Return the region of least NCP; None if there is none with k people."""
     solution = smallest_box(view, k, node_limit=node_limit)
     if solution.box is None:
         return None
@@ -114,10 +119,12 @@ class _Trial(HostOnly):
 
     Attributes
     ----------
-    i : position of the counterfactual
+    i : int
+        The position of the counterfactual.
     is_good : bool array with an axis for each quasi-identifier, in the order of the box's values
         Which combinations have the desired outcome; shape (n_sampled,) if not `is_complete`.
-    is_complete : whether the model was asked about all combinations
+    is_complete : bool
+        Whether the model was asked about all combinations.
     """
 
     i: int
@@ -134,9 +141,12 @@ class _PureSearch(HostOnly):
 
     Attributes
     ----------
-    best : for each counterfactual, its best trials, the best first; at most `_STARTS`
-    bad : for each counterfactual, bad combinations that must be avoided; shape (n_bad, n_quasi)
-    gaps : for each counterfactual, the proven gap of its best trial, or None
+    best : list of list of _Trial
+        The best trials of each counterfactual, the best first; at most `_STARTS`.
+    bad : list of arrays, shape (n_bad, n_quasi) each
+        The known bad combinations of each counterfactual.
+    gaps : list of float or None
+        The proven gap of each counterfactual's best trial.
     """
 
     def __init__(
@@ -204,9 +214,10 @@ class _PureSearch(HostOnly):
                 return
 
     def _try(self, boxes: Sequence[tuple[int, Box]]) -> list[_Trial]:
-        """Return the trial of each box of a counterfactual, from one model call.
+        """Ask the model about boxes in one call, and return a trial of each.
 
-        The best trials and the bad combinations are noted.
+        `boxes` are pairs of a counterfactual and a box. The best trials and the bad combinations
+        are remembered.
         """
         combinations = [self._combinations(i, box) for i, box in boxes]
         answers = self._ask([i for i, _ in boxes], combinations)
@@ -232,26 +243,29 @@ class _PureSearch(HostOnly):
     def _ask(self, owners: Sequence[int], combinations: Sequence[Ints]) -> list[Mask]:
         """Return which combinations have the outcome, from at most one model call.
 
-        `owners` has the counterfactual of each array of combinations.
+        `owners` contains the counterfactual of each array of combinations.
         """
-        rows = [self._views[i].rows(some) for i, some in zip(owners, combinations, strict=True)]
-        sizes = [len(some) for some in rows]
+        pairs = zip(owners, combinations, strict=True)
+        rows = [self._views[i].rows(positions) for i, positions in pairs]
+        sizes = list(map(len, rows))
         if sum(sizes) == 0:
             return [np.empty(0, dtype=bool) for _ in rows]
         is_good = self._has_outcome(np.repeat(owners, sizes), np.concatenate(rows))
         return np.split(is_good, np.cumsum(sizes)[:-1])
 
     def _trial(self, i: int, box: Box, is_good: Mask, *, is_complete: bool) -> _Trial:
+        """Return a trial with its NCP, pureness and rank."""
         ncp = self._views[i].ncp(box)
         pureness = float(is_good.mean())
         rank = self._goal.rank(ncp, pureness)
         return _Trial(i, box, ncp, pureness, is_good, is_complete, rank)
 
     def _note(self, trial: _Trial) -> None:
-        """Add a trial to the best ones of its counterfactual, if it is among them and new."""
+        """Add a new trial to the best ones of its counterfactual if it is among them."""
         best = self.best[trial.i]
         if not any(_is_same(trial.box, other.box) for other in best):
-            self.best[trial.i] = sorted([*best, trial], key=lambda some: some.rank)[:_STARTS]
+            by_rank = sorted([*best, trial], key=lambda candidate: candidate.rank)
+            self.best[trial.i] = by_rank[:_STARTS]
 
     # 2. Fewest bad combinations.
 
@@ -275,7 +289,7 @@ class _PureSearch(HostOnly):
     def improve(self) -> None:
         """Change the best regions of counterfactuals without a proof, as long as they get better.
 
-        Of all small changes of a round the best is taken.
+        In each round, each region makes its best small change.
         """
         trials: list[_Trial] = []
         for best, gap in zip(self.best, self.gaps, strict=True):
@@ -287,7 +301,7 @@ class _PureSearch(HostOnly):
                 self._note(trial)
 
     def _better(self, trials: Sequence[_Trial]) -> list[_Trial]:
-        """Return the best small change of each trial that has a better one."""
+        """Return the best small change of each trial, without trials that have no better one."""
         formers = []
         boxes = []
         for trial in trials:
@@ -307,7 +321,7 @@ class _PureSearch(HostOnly):
         return [best[id(trial)] for trial in trials if best[id(trial)] is not trial]
 
     def _allowed_changes(self, trial: _Trial) -> list[Box]:
-        """Return small changes with k people whose combinations can all be asked about."""
+        """Return the small changes with k people that are small enough for exact pureness."""
         view = self._views[trial.i]
         allowed = []
         for box in view.small_changes(trial.box):
@@ -317,11 +331,12 @@ class _PureSearch(HostOnly):
 
 
 def _settles(goal: Goal, trial: _Trial, *, is_first: bool) -> bool:
-    """Return whether no region is better.
+    """Return whether a trial proves that no region is better than its own.
 
-    The trial is of the region of least NCP among those without a forbidden combination. For the
-    objective "pureness" it is the best if it is pure. For "ncp" an impure region of less NCP may be
-    better, unless it is the first: then nothing was forbidden, and no region has less NCP.
+    The trial's region has the least NCP of all regions without a forbidden combination. For the
+    objective "pureness" it is the best if it is pure. For "ncp", an impure region of less NCP may
+    be better, unless this is the first trial: no combination was forbidden then, so no region has
+    less NCP.
     """
     if trial.ncp > goal.max_ncp or not trial.is_complete:
         return False
@@ -350,12 +365,12 @@ def _added_combinations(box: Box, former: Box) -> Ints:
 def _changed(former: _Trial, box: Box, is_added_good: Mask) -> Mask:
     """Return which combinations of a changed box are good, with an axis per quasi-identifier.
 
-    `is_added_good` says it of `_added_combinations`, shape (n,).
+    `is_added_good`, shape (n,), tells which of its `_added_combinations` are good.
     """
     axis = _changed_axis(box, former.box)
     shape = [int(mask.sum()) for mask in box]
     is_good = np.empty(shape, dtype=bool)
-    # With the changed axis first, its values can be picked. This is a view.
+    # a view with the changed axis first, so that its values can be selected
     by_value = np.moveaxis(is_good, axis, 0)
     was_inside = former.box[axis][box[axis]]
     stays_inside = box[axis][former.box[axis]]

@@ -1,9 +1,9 @@
-"""CF-K as published: the metaheuristic GRASP, for comparison.
+"""CF-K as in the paper: the metaheuristic GRASP, for comparison.
 
-Written from the text of Goethals, Sörensen and Martens (2023), Algorithm 1. Where it is silent,
-neighbours are training rows *predicted* the desired outcome, the distance is HEOM on the
-quasi-identifiers to the current region, and local search takes the first improvement. A region is
-ranked by the goal (the paper: pureness, then NCP). Nothing about the result is proven.
+It follows the text of Goethals, Sörensen and Martens (2023), Algorithm 1. The text leaves three
+things open: here, neighbours are training rows with the desired *predicted* outcome, the distance
+is HEOM on the quasi-identifiers to the current region, and local search takes the first
+improvement. The goal ranks regions (in the paper by pureness, then NCP). There is no proof.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from cfk_plugin.protection.boxes import (
 
 @dataclass(frozen=True, kw_only=True)
 class GraspSettings:
-    """The parameters of the paper, at its values.
+    """The parameters of the paper; the defaults are its values.
 
     Attributes
     ----------
     alpha : int
-        Length of the restricted list of candidates: neighbours to draw from.
+        The number of nearest neighbours from which the next one is drawn.
     iterations : int
-        Restarts.
+        The number of restarts.
     samples : int
-        Combinations that are drawn for a pureness.
+        The number of combinations that are drawn to estimate a pureness.
     """
 
     alpha: int = 20
@@ -57,7 +57,7 @@ def grasp_regions(
     random_state: int = 0,
     progress: Progress | None = None,
 ) -> list[Proposal | None]:
-    """Return the region that GRASP constructs for each counterfactual; None if there is none.
+    """Return the region that GRASP constructs for each counterfactual.
 
     Parameters
     ----------
@@ -65,13 +65,19 @@ def grasp_regions(
     counterfactuals : shape (n, n_features)
     goal : Goal
     has_outcome : HasOutcome
-        It is called for each region that is looked at.
-    neighbors_of : callable on the position of a counterfactual
-        Which training rows are predicted the outcome that it must reach, shape (n_rows,).
+        It is called for each region.
+    neighbors_of : callable
+        Takes the position of a counterfactual, and returns which training rows have the predicted
+        outcome that it must reach, shape (n_rows,).
     settings : GraspSettings
     random_state : int
-        A counterfactual's draws depend on it and on the position of the counterfactual.
+        The random numbers of a counterfactual depend on this and on its position.
     progress : callable, optional
+
+    Returns
+    -------
+    list of Proposal or None
+        None if there are fewer than k people.
     """
     if cells.n_people < goal.k:
         return [None] * len(counterfactuals)
@@ -106,17 +112,17 @@ class _Grasp(HostOnly):
         self._has_outcome = has_outcome
         self._settings = settings
         self._random = random
-        # A native counterfactual is not its neighbor.
+        # a native counterfactual is not its own neighbour
         self._n_neighbors = np.maximum(n_neighbors - view.is_same_cell, 0)
 
     def run(self) -> Proposal:
-        """Return the best region of all restarts."""
+        """Return the best region of all restarts as a proposal."""
         solutions = [self._improve(self._construct()) for _ in range(self._settings.iterations)]
         box, _ = min(solutions, key=lambda solution: solution[1])
         return self._view.proposal(box)
 
     def _construct(self) -> Box:
-        """Phase 1: join random near neighbours until k people are inside."""
+        """Phase 1: extend the box to random near neighbours until k people are inside."""
         view = self._view
         box = view.point
         while view.count(box) < self._goal.k:
@@ -128,8 +134,8 @@ class _Grasp(HostOnly):
     def _draw_neighbor(self, distances: Floats) -> int:
         """Return the cell of a random neighbour among the alpha nearest to the region.
 
-        If all of these are inside, draw among the alpha nearest neighbours outside; if there are
-        none, among the alpha nearest people outside. `distances` has the shape (n_cells,).
+        If all of these are inside, draw from the alpha nearest neighbours outside. If there are
+        none, draw from the alpha nearest people outside. `distances` has the shape (n_cells,).
         """
         alpha = self._settings.alpha
         is_outside = distances > 0
@@ -141,12 +147,12 @@ class _Grasp(HostOnly):
             n_up_to = np.cumsum(weights[by_distance])
             nearest = by_distance[: int(np.searchsorted(n_up_to, alpha)) + 1]
             if is_outside[nearest].any():
-                drawn = self._random.integers(0, min(alpha, int(n_up_to[-1])))
-                return int(nearest[np.searchsorted(n_up_to, drawn, side="right")])
+                neighbor = self._random.integers(0, min(alpha, int(n_up_to[-1])))
+                return int(nearest[np.searchsorted(n_up_to, neighbor, side="right")])
         raise ValueError("the population has fewer than k people")
 
     def _improve(self, box: Box) -> tuple[Box, Rank]:
-        """Phase 2: make the first better small change, until there is none."""
+        """Phase 2: make the first small change that is better, as long as there is one."""
         rank = self._rank(box)
         better = self._first_better(box, rank)
         while better is not None:
@@ -165,7 +171,7 @@ class _Grasp(HostOnly):
         return None
 
     def _rank(self, box: Box) -> Rank:
-        """Return the rank of a region, from its NCP and the pureness of sampled combinations."""
+        """Return the rank of a region by its NCP and the pureness of a sample."""
         sample = self._view.sample(box, self._settings.samples, self._random)
         owners = np.full(len(sample), self._i)
         is_good = self._has_outcome(owners, self._view.rows(sample))

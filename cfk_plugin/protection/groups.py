@@ -3,18 +3,19 @@
 A person is a point whose coordinates are those of `Space`, in which the NCP of a group is the sum
 of the sides of its box. `divide` works in these steps:
 
-1. People with equal points, if they are at least k, are a group of their own.
-2. The others are halved at medians into blocks, and the blocks are divided into groups.
-3. Again and again, two to four near groups are put into a pool and divided anew. The new groups
-   replace the old ones if they lose less, or a little more with the odds of simulated annealing.
+1. If at least k people have equal points, they are a group.
+2. The other people are halved at medians into blocks, and each block is divided into groups.
+3. In each round, two to four near groups are put into a pool and divided again. The new groups
+   replace the old ones if they lose less information, or a little more with the probability of
+   simulated annealing.
 
 To divide a pool or block, a draft of a group starts with one point and takes the points that widen
-it least, until it has k; then the next draft starts (k-member clustering [1]_). The last points,
-fewer than k, join the drafts that lose least by it. In blocks, drafts start where points are dense,
-so that few are left with people who are far from all others.
+it least, until it has k points. Then the next draft starts (k-member clustering [1]_). The last
+points, fewer than k, join the drafts that lose least by it. In blocks, drafts start in dense
+places, so that few groups contain people who are far from all others.
 
-All pools are worked on at once. Their arrays have the shape (n_pools, n_columns, n_slots), where a
-slot has a point or is empty.
+All pools are divided together. Their arrays have the shape (n_pools, n_columns, n_slots). A slot
+contains a point or is empty.
 
 References
 ----------
@@ -45,26 +46,26 @@ from cfk_plugin.protection.points import (
 
 _MOST_ROUNDS = 14
 _LEAST_ROUNDS = 8
-_FEW_POINTS = 6000  # so many, in groups of 10, are divided with most rounds
-_COPIES = 4  # of very few points, which are divided independently; the best division is used
-_COPIED_POINTS = 1000  # at most, in all copies
-_BLOCK = 500  # least number of points of a block that was halved ...
-_LEAST_BLOCK_GROUPS = 8  # ... which has at least so many groups,
-_MOST_BLOCK_GROUPS = 50  # and, before the last halving, about twice so many at most
+_FEW_POINTS = 6000  # up to this many points, in groups of 10, there are _MOST_ROUNDS
+_COPIES = 4  # independent divisions of very few points; the best one is used
+_COPIED_POINTS = 1000  # the most points in all copies
+_BLOCK = 500  # the least number of points of a block, unless groups are small or large:
+_LEAST_BLOCK_GROUPS = 8  # a block has at least this many groups
+_MOST_BLOCK_GROUPS = 50  # a block with at least twice as many groups is halved
 _MOST_POOLED = 4  # groups of a pool
-_MOST_TRIES = 6  # pools that a group is the first of, in each round
-_TRIED_POINTS = 6000  # at most, in the first groups of all pools, if there are several tries
-_FEWER = 0.1  # share of pools that are divided into one group less
-_HOT = 0.15  # first temperature, in costs of a group
-_COLD = 0.01  # last temperature
-_NOISE = 0.3  # most by which a growth is exaggerated when the next point of a draft is chosen
-_USUAL = 2.0  # most of the cost up to which a draft takes more than k points, in mean costs
-_FAR = 0.25  # share of pools whose drafts start far from one of their points
-_SAME = 1e-7  # growths up to this are rounding
-_AT_ONCE = 1 << 19  # coordinates that are worked on at once
+_MOST_TRIES = 6  # the most pools that begin with the same group in one round
+_TRIED_POINTS = 6000  # the most points in the first groups of pools, if groups have several tries
+_FEWER = 0.1  # the share of pools that are divided into one group less
+_HOT = 0.15  # the first temperature, in costs of a group
+_COLD = 0.01  # the last temperature
+_NOISE = 0.3  # the most by which growths are randomly increased for the choice of the next point
+_USUAL = 2.0  # the highest cost at which a draft may take more than its target, in mean costs
+_FAR = 0.25  # the share of pools whose drafts start far from one of their points
+_SAME = 1e-7  # a growth up to this is rounding
+_AT_ONCE = 1 << 19  # coordinates in memory at once
 _ROWS_AT_ONCE = 1 << 12
-_ALL_PAIRS = 1 << 22  # most pairs of points and groups that are all compared
-_REFUSED = 0.2  # least number of refused people next to a group's members, as a share of these
+_ALL_PAIRS = 1 << 22  # up to this many pairs of points and groups, all pairs are compared
+_REFUSED = 0.2  # the least number of refused people inside a region, as a share of its members
 
 
 def divide(
@@ -72,8 +73,8 @@ def divide(
 ) -> Ints:
     """Divide points into groups of at least k.
 
-    Points that are equal are a group if they are at least k. The other groups are found by local
-    search: their mean NCP is low, but not the least.
+    At least k equal points are a group. Local search finds the other groups: their mean NCP is low,
+    but not the least.
 
     Parameters
     ----------
@@ -83,12 +84,12 @@ def divide(
     caps : shape (n_dimensions,)
         The most that each side of a box counts.
     n_rounds : int, optional
-        How often near groups are divided anew; more for few points by default.
+        The number of rounds of local search. By default it is higher for few points.
     random : numpy.random.Generator
 
     Returns
     -------
-    shape (n_points,)
+    array, shape (n_points,)
         The group of each point; groups are numbered from 0.
 
     Raises
@@ -112,12 +113,12 @@ def divide(
 
 
 def _without_gaps(numbers: Ints) -> Ints:
-    """Return numbers that count from 0, in the same order."""
+    """Renumber from 0 without gaps, in the same order."""
     return np.unique(numbers, return_inverse=True)[1].reshape(-1)
 
 
 def _nearest_group(points: Floats, group: Ints, others: Ints, caps: Floats) -> int:
-    """Return the group, of those of equal points, whose box with all the others is smallest."""
+    """Return the group of equal points whose box with all `others` is smallest."""
     low = np.minimum(points, points[others].min(axis=0))
     high = np.maximum(points, points[others].max(axis=0))
     cost = np.minimum(high - low, caps).sum(axis=1)
@@ -128,22 +129,26 @@ def _nearest_group(points: Floats, group: Ints, others: Ints, caps: Floats) -> i
 
 
 class _Drafts(HostOnly):
-    """Drafts of groups in pools of points; one of each pool grows.
+    """Drafts of groups in pools of points. One draft of each pool grows.
 
     Parameters
     ----------
-    points
+    points : Points
     members : shape (n_pools, n_slots)
         The points of each pool; -1 for an empty slot.
     n_drafts : int
-        The most drafts of a pool.
+        The largest number of drafts of a pool.
 
     Attributes
     ----------
-    draft : shape (n_pools, n_slots); the draft of each slot, -1 if it is in none
-    is_free : shape (n_pools, n_slots); whether a point is in no draft
-    growing : shape (n_pools,); the draft that grows, which is the number of complete ones
-    size, cost : shape (n_pools, n_drafts); how many points a draft has, and the NCP of its box
+    draft : shape (n_pools, n_slots)
+        The draft of each slot; -1 if it is in none.
+    is_free : shape (n_pools, n_slots)
+        Whether a slot has a point that is in no draft.
+    growing : shape (n_pools,)
+        The number of the draft that grows; all drafts before it are complete.
+    size, cost : shape (n_pools, n_drafts)
+        The number of points of each draft, and the NCP of its box.
     """
 
     def __init__(self, points: Points, members: Ints, n_drafts: int) -> None:
@@ -158,14 +163,14 @@ class _Drafts(HostOnly):
         self.growing = np.zeros(n_pools, np.int64)
         self.size = np.zeros((n_pools, n_drafts), np.int64)
         self.cost = np.zeros((n_pools, n_drafts))
-        # Boxes: ends of lines, how many categories are inside, and which slots have other ones.
+        # boxes of drafts: ends of lines, number of categories inside, slots with other categories
         self._low = np.full((n_pools, n_drafts, len(points.caps)), np.inf, np.float32)
         self._high = np.full((n_pools, n_drafts, len(points.caps)), -np.inf, np.float32)
         self._n_inside = np.zeros((n_pools, n_drafts, len(points.steps)), np.int64)
         self._is_outside = np.ones((n_pools, n_drafts, len(points.steps), n_slots), dtype=bool)
 
     def growth(self, pools: Ints, draft: Ints) -> Singles:
-        """Return by how much each slot widens the box of one draft of each pool.
+        """Return the growth of the NCP of one draft's box by each slot of its pool.
 
         `pools` and `draft` have the shape (n_rows,), the result (n_rows, n_slots).
         """
@@ -186,14 +191,14 @@ class _Drafts(HostOnly):
         is_outside = self._is_outside[pools, draft]
         n_inside = self._n_inside[pools, draft]
         for j, step in enumerate(self._steps):
-            # The second category makes the first one count as well.
-            added = np.where(n_inside[:, j] == 1, 2 * step, step)
-            np.multiply(is_outside[:, j], added[:, None], out=side)
+            # one category costs nothing, so the second one adds the cost of two
+            growth_of_value = np.where(n_inside[:, j] == 1, 2 * step, step)
+            np.multiply(is_outside[:, j], growth_of_value[:, None], out=side)
             total += side
         return total
 
     def add(self, pools: Ints, draft: Ints, slot: Ints, growth: Floats | Singles) -> None:
-        """Put one slot of each pool into a draft, whose box grows; all shapes are (n_rows,)."""
+        """Put one slot of each pool into a draft and widen its box; all shapes are (n_rows,)."""
         line = self._lines[pools, :, slot]
         self._low[pools, draft] = np.minimum(self._low[pools, draft], line)
         self._high[pools, draft] = np.maximum(self._high[pools, draft], line)
@@ -208,39 +213,42 @@ class _Drafts(HostOnly):
         self.cost[pools, draft] += growth
 
     def absorb(self, pools: Ints, is_inside: Mask, room: Ints) -> None:
-        """Put free slots inside the box of the growing draft into it, as many as it has room for.
+        """Put free slots inside the box of the growing draft into it, at most `room` of them.
 
         `pools` and `room` have the shape (n_rows,), `is_inside` (n_rows, n_slots).
         """
         is_inside = is_inside & self.is_free[pools]
-        some = np.flatnonzero(is_inside.any(axis=1))
-        pools = pools[some]
-        is_added = is_inside[some]
-        is_added &= np.cumsum(is_added, axis=1) <= room[some, None]
+        rows = np.flatnonzero(is_inside.any(axis=1))
+        pools = pools[rows]
+        is_added = is_inside[rows]
+        is_added &= np.cumsum(is_added, axis=1) <= room[rows, None]
         draft = self.growing[pools]
         self.draft[pools] = np.where(is_added, draft[:, None], self.draft[pools])
         self.is_free[pools] &= ~is_added
         self.size[pools, draft] += is_added.sum(axis=1)
 
     def loss(self, k: int) -> Floats:
-        """Return the NCP that the points lose, of k at least in each draft; (n_pools,)."""
+        """Return the loss of each pool: the sum over drafts of NCP times points; (n_pools,).
+
+        A draft counts with at least k points.
+        """
         loss: Floats = (np.maximum(self.size, k) * self.cost).sum(axis=1)
         return loss
 
 
 class _Plan(NamedTuple):
-    """How pools are divided.
+    """Parameters for the division of pools.
 
     Attributes
     ----------
     limit : shape (n_pools,)
-        The most that a pool may lose.
+        The largest loss of a pool.
     target : shape (n_pools,)
-        How many points a draft takes, at least k; the last one takes k or more.
+        The number of points of a draft, at least k. The last draft may have k to `target` points.
     usual : shape (n_pools,)
-        A draft whose box costs no more takes all points inside, even if they are more.
+        If a draft's box costs at most this, the draft takes all points inside, even above `target`.
     order : shape (n_pools, n_slots)
-        Drafts start with the free slot that has the least number.
+        A draft starts with the free slot of the least number.
     """
 
     limit: Floats
@@ -250,9 +258,9 @@ class _Plan(NamedTuple):
 
 
 def _divide_pools(pools: _Drafts, plan: _Plan, k: int, random: np.random.Generator) -> Mask:
-    """Divide pools into drafts; return which ones lose no more than their limit, (n_pools,).
+    """Divide pools into drafts; return which pools lose at most their limit, shape (n_pools,).
 
-    A pool is given up as soon as it loses more.
+    The division of a pool stops as soon as it loses more.
     """
     n_pools, n_slots = pools.is_free.shape
     noise = 1 + _NOISE * random.random((n_pools, n_slots), np.float32)
@@ -275,31 +283,31 @@ def _divide_pools(pools: _Drafts, plan: _Plan, k: int, random: np.random.Generat
         score[is_full] = plan.order[rows[is_full]]
         score[~is_free] = np.inf
         slot = score.argmin(axis=1)
-        added = np.where(is_full, 0, growth[np.arange(len(rows)), slot])
-        is_within = pools.loss(k)[rows] + k * added <= plan.limit[rows]
+        growth_of_draft = np.where(is_full, 0, growth[np.arange(len(rows)), slot])
+        is_within = pools.loss(k)[rows] + k * growth_of_draft <= plan.limit[rows]
         is_open[rows[~is_within]] = False
         is_complete = is_full & (n_free < k)
         goes_on = is_within & ~is_complete
         rows = rows[goes_on]
-        pools.add(rows, pools.growing[rows], slot[goes_on], added[goes_on])
+        pools.add(rows, pools.growing[rows], slot[goes_on], growth_of_draft[goes_on])
     _join(pools, np.flatnonzero(is_open))
     return is_open & (pools.loss(k) <= plan.limit)
 
 
 def _join(pools: _Drafts, rows: Ints) -> None:
-    """Let the slots that are left in some pools join drafts; those that cost least come first."""
+    """Let the free slots of pools join drafts, in the order of the loss that they add."""
     rows = rows[pools.is_free[rows].any(axis=1)]
     n_pools, n_slots = pools.is_free.shape
     n_drafts = pools.size.shape[1]
     growth = np.full((n_pools, n_drafts, n_slots), np.inf)
     added_loss = np.full((n_pools, n_drafts, n_slots), np.inf)
-    changed = [(rows[pools.growing[rows] > d], d) for d in range(n_drafts)]
-    changed_rows = np.concatenate([some for some, _ in changed])
-    changed_drafts = np.concatenate([np.full(len(some), d) for some, d in changed])
+    complete = [(rows[pools.growing[rows] > d], d) for d in range(n_drafts)]
+    changed_rows = np.concatenate([pool for pool, _ in complete])
+    changed_drafts = np.concatenate([np.full(len(pool), d) for pool, d in complete])
     while len(rows):
-        for some in chunks(np.arange(len(changed_rows)), n_pools):
-            place = (changed_rows[some], changed_drafts[some])
-            growth[place] = pools.growth(changed_rows[some], changed_drafts[some])
+        for chunk in chunks(np.arange(len(changed_rows)), n_pools):
+            place = (changed_rows[chunk], changed_drafts[chunk])
+            growth[place] = pools.growth(changed_rows[chunk], changed_drafts[chunk])
             size = pools.size[place][:, None]
             added_loss[place] = (size + 1) * growth[place] + pools.cost[place][:, None]
         loss = np.where(pools.is_free[rows, None], added_loss[rows], np.inf)
@@ -315,13 +323,16 @@ def _join(pools: _Drafts, rows: Ints) -> None:
 
 
 class _Divisions(NamedTuple):
-    """Pools that were divided.
+    """The divisions of pools.
 
     Attributes
     ----------
-    draft : shape (n_pools, n_slots); the draft of each slot, -1 for an empty slot
-    cost : shape (n_pools, n_drafts); the NCP of each draft
-    loss : shape (n_pools,); what the points of a pool lose, inf if that exceeds its limit
+    draft : shape (n_pools, n_slots)
+        The draft of each slot; -1 for an empty slot.
+    cost : shape (n_pools, n_drafts)
+        The NCP of each draft.
+    loss : shape (n_pools,)
+        The loss of each pool; inf if it exceeds its limit.
     """
 
     draft: NDArray[np.int16]
@@ -330,18 +341,19 @@ class _Divisions(NamedTuple):
 
 
 class _Search(HostOnly):
-    """Groups of points that are improved round after round.
+    """Local search for groups of points.
 
-    Very few points are divided several times, independently, because this costs hardly more: point
-    i has the number c * n_points + i in copy c.
+    Very few points are divided in several independent copies, because this costs hardly more time:
+    point i has the number c * n_points + i in copy c.
 
     Parameters
     ----------
-    points
+    points : Points
     cell : shape (n_points,)
-        Equal points have the same number; numbers are in order and without gaps.
+        A number for each point; equal points have the same one. Numbers are ascending, without
+        gaps.
     k : int
-    random
+    random : numpy Generator
 
     Attributes
     ----------
@@ -377,7 +389,7 @@ class _Search(HostOnly):
         return best
 
     def _divide_blocks(self) -> None:
-        """Make the first groups; dense ones come first."""
+        """Make the first groups from blocks, beginning in dense places."""
         n_points = len(self._points)
         n_least = max(_BLOCK, _LEAST_BLOCK_GROUPS * self._k)
         n_least = min(n_least, _MOST_BLOCK_GROUPS * self._k)
@@ -396,7 +408,7 @@ class _Search(HostOnly):
         self._replace(pools, divisions, np.ones(len(pools), dtype=bool))
 
     def _radius(self) -> Floats:
-        """Return about how far it is from each point to its k-th nearest, (n_points,)."""
+        """Return the approximate distance of each point to its k-th nearest, shape (n_points,)."""
         near = self._near
         distance = self._points.distances(self._first[:, None], self._first[near])
         n_people = np.where(near < 0, 0, self._n_people[near])
@@ -407,7 +419,10 @@ class _Search(HostOnly):
         return radius[self._cell]
 
     def _improve(self, temperature: float) -> None:
-        """Divide near groups anew, and keep what loses less or, while it is hot, a little more."""
+        """Divide near groups again; replace them if the loss is lower, or higher within chance.
+
+        The higher the temperature, the more the loss may increase.
+        """
         members = _members(self.group)
         size = np.bincount(self.group)
         pooled = self._near_groups(members, size)
@@ -435,10 +450,10 @@ class _Search(HostOnly):
         self._replace(pools, divisions, is_chosen)
 
     def _near_groups(self, members: Ints, size: Ints) -> Ints:
-        """Return pools of two to four near groups, (n_pools, 4); -1 for no group.
+        """Return pools of two to four near groups, shape (n_pools, 4); -1 means no group.
 
-        Each group is the first of a pool, or of several pools; a cheap one is left out at random,
-        because there is little to gain. The others are groups of points near one of its points.
+        Each group begins a pool, or several pools. Cheap groups are left out at random, because
+        little can be gained. The other groups of a pool have points near a point of the first.
         """
         n_points = len(self._points)
         n_tries = min(max(_TRIED_POINTS // len(self.group), 1), _MOST_TRIES)
@@ -465,7 +480,7 @@ class _Search(HostOnly):
         return pooled[is_pool]
 
     def _targets(self, n_points: Ints) -> Ints:
-        """Return how many points the drafts of each pool take: k, or a few of the spare ones.
+        """Return the number of points that drafts of each pool take: k, or a few more.
 
         `n_points` is the number of points of each pool; both shapes are (n_pools,).
         """
@@ -476,7 +491,10 @@ class _Search(HostOnly):
         return target
 
     def _starts(self, pools: Ints) -> Floats:
-        """Return in which order points start drafts, (n_pools, n_slots): mostly a random one."""
+        """Return the order in which points start drafts, (n_pools, n_slots).
+
+        It is random or, in a share of the pools, begins far from one of the points.
+        """
         order = self._random.random(pools.shape)
         points = pools % len(self._points)
         center = np.where(pools < 0, -1, order).argmax(axis=1)
@@ -486,7 +504,7 @@ class _Search(HostOnly):
         return order
 
     def _divided(self, pools: Ints, plan: _Plan) -> _Divisions:
-        """Divide pools, some at once."""
+        """Divide pools, in chunks that fit in memory."""
         n_in_pool = (pools >= 0).sum(axis=1)
         n_drafts = int(n_in_pool.max()) // self._k
         draft = np.full(pools.shape, -1, np.int16)
@@ -495,20 +513,20 @@ class _Search(HostOnly):
         n_coordinates = pools.shape[1] * max(self._points.n_columns, 1)
         for rows in chunks(np.arange(len(pools)), _AT_ONCE // n_coordinates):
             width = int(n_in_pool[rows].max())
-            some = pools[rows, :width]
-            members = np.where(some < 0, -1, some % len(self._points))
+            slots = pools[rows, :width]
+            members = np.where(slots < 0, -1, slots % len(self._points))
             drafts = _Drafts(self._points, members, width // self._k)
-            some_plan = _Plan(
+            plan_of_rows = _Plan(
                 plan.limit[rows], plan.target[rows], plan.usual[rows], plan.order[rows, :width]
             )
-            is_open = _divide_pools(drafts, some_plan, self._k, self._random)
+            is_open = _divide_pools(drafts, plan_of_rows, self._k, self._random)
             draft[rows, :width] = drafts.draft
             cost[rows, : width // self._k] = drafts.cost
             loss[rows] = np.where(is_open, drafts.loss(self._k), np.inf)
         return _Divisions(draft, cost, loss)
 
     def _replace(self, pools: Ints, divisions: _Divisions, is_chosen: Mask) -> None:
-        """Make groups of the drafts of some pools."""
+        """Replace the groups of the chosen pools with their drafts."""
         draft = divisions.draft[is_chosen].astype(np.int64)
         cost = divisions.cost[is_chosen]
         n_drafts = cost.shape[1]
@@ -520,7 +538,7 @@ class _Search(HostOnly):
 
 
 def _padded(lists: list[Ints]) -> Ints:
-    """Return lists of numbers as rows of one array, filled up with -1, the shortest first."""
+    """Return lists of numbers as rows of one array, padded with -1, the shortest first."""
     lists = sorted(lists, key=len)
     rows = np.full((len(lists), len(lists[-1])), -1)
     for row, numbers in zip(rows, lists, strict=True):
@@ -539,9 +557,10 @@ def _members(group: Ints) -> Ints:
 
 
 def _disjoint(pooled: Ints, gain: Floats, n_groups: int) -> Mask:
-    """Return pools that gain and have no group in common, (n_pools,); the largest gain comes first.
+    """Choose pools with a gain that have no group in common, those of the largest gain first.
 
-    `pooled` has the groups of each pool, (n_pools, n_most), and -1 for no group.
+    Return a mask of shape (n_pools,). `pooled` contains the groups of each pool, (n_pools, n_most),
+    and -1 for no group.
     """
     n_pools = len(pooled)
     rank = np.empty(n_pools, np.int64)
@@ -561,18 +580,18 @@ def _disjoint(pooled: Ints, gain: Floats, n_groups: int) -> Mask:
     return is_chosen
 
 
-# --- Groups that cover everyone
+# --- Groups that cover every person
 
 
 class Cover(NamedTuple):
-    """Where the people go who are in no group.
+    """The groups for people who are in no group.
 
     Attributes
     ----------
     group : shape (n_joining,)
         The group that each of the first rows joins.
     extra : shape (n_extra, 2)
-        Groups, and rows that are inside their hulls without joining them.
+        Pairs of a group and a row that is inside its hull without joining it.
     """
 
     group: Ints
@@ -592,13 +611,14 @@ def cover(
     """Let all other rows, or the first `n_joining`, join the group whose hull grows least.
 
     If only people with the outcome were in groups, an attacker who knows all quasi-identifiers
-    could read outcomes off regions: a person outside of all regions was refused, and if exactly k
-    people fit a region, all of them have the outcome. So a hull with fewer than 2 k people inside
-    and few refused ones is widened by the nearest refused people.
+    could infer outcomes from regions: a person outside of all regions was refused, and if exactly k
+    people fit a region, all of them have the outcome. So if a hull has fewer than 2 k people inside
+    and few of them were refused, it is widened by the nearest refused people.
 
-    Hulls grow from those of `points`, whoever else joins. Of hulls that grow equally, the smallest
-    is chosen. In large tables, only hulls of near points are compared, and only people near a point
-    of a hull are counted. A person with several rows, only some of which are near, counts in part.
+    The growth of a hull is that of its `points`, regardless of other rows that join it. If several
+    hulls grow equally, the smallest is chosen. In large tables, only hulls of near points are
+    compared, and only people near a point of a hull are counted. If only some rows of a person are
+    near, the person counts in part.
 
     Parameters
     ----------
@@ -607,130 +627,135 @@ def cover(
     group : shape (n_points,)
         Every number from 0 to the largest occurs.
     others : shape (n_others, n_dimensions)
-        All other rows: those of other people, and further ones of people in groups.
+        All other rows: rows of other people, and further rows of people in groups.
     is_refused : shape (n_others,)
-        Which of them are rows of people who have the outcome in no row.
+        Which of the others belong to a person without the outcome in any row.
     person : shape (n_points + n_others,)
         The number of each row's person.
     caps : shape (n_dimensions,)
     k : int
     n_joining : int, optional
-        The others are only inside, or may be: they have a region already.
+        The first `n_joining` of the others join a group, by default all. The rest have a region,
+        but may still be in `Cover.extra`.
+
+    Returns
+    -------
+    Cover
     """
     if not len(others):
         return Cover(np.empty(0, np.int64), np.empty((0, 2), np.int64))
-    everyone = Points.of(np.concatenate([points, others]), caps)
-    hulls = _Hulls.of(everyone, group)
-    joined = _groups_to_join(everyone, hulls, group)[:n_joining]
+    all_points = Points.of(np.concatenate([points, others]), caps)
+    hulls = _Hulls.of(all_points, group)
+    group_of_joiner = _groups_to_join(all_points, hulls, group)[:n_joining]
     person_of_other = person[len(points) :]
     n_groups = len(hulls.cost)
     n_needed = np.ceil(_REFUSED * np.bincount(group)).astype(np.int64)
-    joiner = person_of_other[: len(joined)]
-    is_refused_joiner = is_refused[: len(joined)]
-    n_needed -= _n_people(joined[is_refused_joiner], joiner[is_refused_joiner], n_groups)
+    joiner = person_of_other[: len(group_of_joiner)]
+    is_refused_joiner = is_refused[: len(group_of_joiner)]
+    n_needed -= _n_people(group_of_joiner[is_refused_joiner], joiner[is_refused_joiner], n_groups)
     poor = np.flatnonzero(n_needed > 0)
-    poor = poor[_people_inside(everyone, np.append(group, joined), person, poor) < 2 * k]
-    is_counted = is_refused_joiner & np.isin(joined, poor)
-    counted = _pairs(joined[is_counted], joiner[is_counted], person)
+    poor = poor[_people_inside(all_points, np.append(group, group_of_joiner), person, poor) < 2 * k]
+    is_counted = is_refused_joiner & np.isin(group_of_joiner, poor)
+    pairs_inside = _pairs(group_of_joiner[is_counted], joiner[is_counted], person)
     extra = [np.empty((0, 2), np.int64)]
     refused = len(points) + one_row_each(person_of_other, np.flatnonzero(is_refused))
     representative = np.unique(group, return_index=True)[1][poor]
-    for some, near in _compared(everyone, representative, refused):
-        number = poor[some][:, None]  # an axis for the refused people
-        growth = hulls.growth(everyone, near, number)
-        growth[(near < 0) | np.isin(_pairs(number, person[near], person), counted)] = np.inf
+    for chunk, near in _compared(all_points, representative, refused):
+        number = poor[chunk][:, None]  # an axis for the refused people
+        growth = hulls.growth(all_points, near, number)
+        growth[(near < 0) | np.isin(_pairs(number, person[near], person), pairs_inside)] = np.inf
         nearest = np.argsort(growth, axis=1, kind="stable")
         is_taken = np.arange(near.shape[1]) < n_needed[number]
         is_taken &= np.take_along_axis(growth, nearest, axis=1) < np.inf
         other = np.take_along_axis(near, nearest, axis=1)[is_taken] - len(points)
-        extra.append(np.column_stack([poor[some][np.nonzero(is_taken)[0]], other]))
-    return Cover(joined, np.concatenate(extra))
+        extra.append(np.column_stack([poor[chunk][np.nonzero(is_taken)[0]], other]))
+    return Cover(group_of_joiner, np.concatenate(extra))
 
 
 def nearest_groups(points: Floats, group: Ints, others: Floats, caps: Floats) -> Ints:
-    """Return the group whose hull grows least by each of some other points, (n_others,).
+    """Return the group whose hull grows least by each of the other points, shape (n_others,).
 
-    As in `cover`; `points` and `group` are those that hulls are made of.
+    The parameters are those of `cover`.
     """
-    everyone = Points.of(np.concatenate([points, others]), caps)
-    return _groups_to_join(everyone, _Hulls.of(everyone, group), group)
+    all_points = Points.of(np.concatenate([points, others]), caps)
+    return _groups_to_join(all_points, _Hulls.of(all_points, group), group)
 
 
-def _pairs(group: Ints, some: Ints, person: Ints) -> Ints:
-    """Return a number for each group and one of its people; both are broadcast.
+def _pairs(group: Ints, member: Ints, person: Ints) -> Ints:
+    """Return a number for each pair of a group and a member; both are broadcast.
 
-    `person` has all people.
+    `person` contains all people.
     """
-    return group * (int(person.max()) + 1) + some
+    return group * (int(person.max()) + 1) + member
 
 
 def _n_people(group: Ints, person: Ints, n_groups: int) -> Ints:
-    """Return how many people have rows in each group, (n_groups,); arguments are (n_rows,)."""
+    """Return the number of people with rows in each group, (n_groups,); arguments are (n_rows,)."""
     if not len(group):
         return np.zeros(n_groups, np.int64)
     first = np.unique(_pairs(group, person, person), return_index=True)[1]
     return np.bincount(group[first], minlength=n_groups)
 
 
-def _groups_to_join(everyone: Points, hulls: _Hulls, group: Ints) -> Ints:
+def _groups_to_join(all_points: Points, hulls: _Hulls, group: Ints) -> Ints:
     """Return the group whose hull grows least by each point after the members, (n_others,)."""
     n_points = len(group)
-    first, cell = cells(everyone)
+    first, cell = cells(all_points)
     others, place = np.unique(first[cell[n_points:]], return_inverse=True)
     if len(others) * len(hulls.cost) <= _ALL_PAIRS:
         members = np.unique(group, return_index=True)[1]  # one of each group
     else:
         pairs = np.column_stack([cell[:n_points], group])
         members = np.unique(pairs, axis=0, return_index=True)[1]
-    joined = np.empty(len(others), np.int64)
-    for some, near in _compared(everyone, others, members):
+    nearest = np.empty(len(others), np.int64)
+    for chunk, near in _compared(all_points, others, members):
         groups = group[near]
-        growth = hulls.growth(everyone, others[some][:, None], groups)
+        growth = hulls.growth(all_points, others[chunk][:, None], groups)
         growth[near < 0] = np.inf
         is_least = growth <= growth.min(axis=1, keepdims=True) + _SAME
         best = np.where(is_least, hulls.cost[groups], np.inf).argmin(axis=1)
-        joined[some] = groups[np.arange(len(some)), best]
-    return joined[place.reshape(-1)]
+        nearest[chunk] = groups[np.arange(len(chunk)), best]
+    return nearest[place.reshape(-1)]
 
 
-def _people_inside(everyone: Points, group: Ints, person: Ints, numbers: Ints) -> Ints:
-    """Return how many people at least are inside the hulls of some groups, (n_numbers,).
+def _people_inside(all_points: Points, group: Ints, person: Ints, numbers: Ints) -> Ints:
+    """Return a lower bound of the number of people inside groups' hulls, shape (n_numbers,).
 
-    `person` is that of all rows, and `group` that of the first ones, whose hulls these are. A
-    person counts as far as their rows are inside.
+    `numbers` are the groups, `person` is the person of every row, and `group` the group of the
+    first rows, which make the hulls. A person counts by the share of their rows inside.
     """
-    hulls = _Hulls.of(everyone, group)
-    first, cell = cells(everyone)
-    share = 1 / np.bincount(person)[person]  # that each row has of its person
-    counts = np.zeros(len(everyone))  # at the first point of each cell
+    hulls = _Hulls.of(all_points, group)
+    first, cell = cells(all_points)
+    share = 1 / np.bincount(person)[person]  # the share of its person that each row counts
+    counts = np.zeros(len(all_points))  # stored at the first point of each cell
     counts[first] = np.bincount(cell, share)
     representative = np.unique(group, return_index=True)[1][numbers]
     n_people = _n_people(group, person[: len(group)], len(hulls.cost))[numbers]
-    for some, near in _compared(everyone, representative, first):
-        growth = hulls.growth(everyone, near, numbers[some][:, None])
+    for chunk, near in _compared(all_points, representative, first):
+        growth = hulls.growth(all_points, near, numbers[chunk][:, None])
         is_inside = (near >= 0) & (growth <= _SAME)
         n_inside = np.where(is_inside, counts[near], 0.0).sum(axis=1)
         whole = np.floor(n_inside + _SAME).astype(np.int64)
-        n_people[some] = np.maximum(n_people[some], whole)
+        n_people[chunk] = np.maximum(n_people[chunk], whole)
     return n_people
 
 
 def _compared(points: Points, rows: Ints, candidates: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yield positions of some rows, (n_some,), and the points that each is compared with.
+    """Yield chunks of rows, as positions in `rows`, with the candidates to compare each row with.
 
-    These are all candidates or, if there are too many, near ones; (n_some, n_near), and -1 for
-    none.
+    These are all candidates or, if there are too many pairs, near ones. The shapes are (n_chunk,)
+    and (n_chunk, n_near); -1 means no candidate.
     """
     if len(rows) * len(candidates) <= _ALL_PAIRS:
-        for some in chunks(np.arange(len(rows)), _AT_ONCE // max(len(candidates), 1)):
-            yield some, np.tile(candidates, (len(some), 1))
+        for chunk in chunks(np.arange(len(rows)), _AT_ONCE // max(len(candidates), 1)):
+            yield chunk, np.tile(candidates, (len(chunk), 1))
         return
     both = np.append(candidates, rows)
     is_candidate = np.arange(len(both)) < len(candidates)
     neighbourhoods = Neighbourhoods(points.take(both), is_candidate, np.random.default_rng(0))
-    for some in chunks(np.arange(len(rows)), _ROWS_AT_ONCE):
-        near = neighbourhoods.of(len(candidates) + some)
-        yield some, np.where(near < 0, -1, both[near])
+    for chunk in chunks(np.arange(len(rows)), _ROWS_AT_ONCE):
+        near = neighbourhoods.of(len(candidates) + chunk)
+        yield chunk, np.where(near < 0, -1, both[near])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -740,10 +765,14 @@ class _Hulls(HostOnly):
     Attributes
     ----------
     low, high : shape (n_groups, n_lines)
-    inside : of each category, group * n_values + value for all values inside, in order
-    n_values : of each category, its number of values
+    inside : list of arrays
+        For each categorical column, ``group * n_values + value`` for all values inside, in order.
+    n_values : list of int
+        The number of values of each categorical column.
     n_inside : shape (n_groups, n_categories)
-    cost : shape (n_groups,); the NCP of each box
+        The number of values inside.
+    cost : shape (n_groups,)
+        The NCP of each box.
     """
 
     low: Singles
@@ -755,9 +784,9 @@ class _Hulls(HostOnly):
 
     @classmethod
     def of(cls, points: Points, group: Ints) -> _Hulls:
-        """Return the boxes of groups of the first points; `group` has the group of each of them.
+        """Return the boxes of groups; `group` contains the group of each of the first points.
 
-        Every number from 0 to the largest occurs.
+        Every number from 0 to the largest must occur.
         """
         order = np.argsort(group, kind="stable")
         n_groups = int(group[order[-1]]) + 1
@@ -776,7 +805,7 @@ class _Hulls(HostOnly):
         return cls(low, high, inside, n_values, n_inside, cost)
 
     def growth(self, points: Points, rows: Ints, groups: Ints) -> Floats:
-        """Return by how much points widen boxes; the numbers of both are broadcast."""
+        """Return the growth of the NCP of groups' boxes by points; positions are broadcast."""
         total = np.zeros(np.broadcast_shapes(rows.shape, groups.shape))
         for j, cap in enumerate(points.caps):
             value = points.lines[rows, j]
@@ -787,6 +816,6 @@ class _Hulls(HostOnly):
         for j, step in enumerate(points.steps):
             key = groups * self.n_values[j] + points.categories[rows, j]
             place = np.searchsorted(self.inside[j], key).clip(max=len(self.inside[j]) - 1)
-            added = np.where(self.n_inside[groups, j] == 1, 2 * step, step)
-            total += np.where(self.inside[j][place] == key, 0, added)
+            growth_of_value = np.where(self.n_inside[groups, j] == 1, 2 * step, step)
+            total += np.where(self.inside[j][place] == key, 0, growth_of_value)
         return total

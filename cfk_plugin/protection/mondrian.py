@@ -1,8 +1,8 @@
 """Mondrian, a baseline of the paper: strict multidimensional partitioning (LeFevre et al. 2006).
 
-The table is split at medians of the widest quasi-identifier until no part can be split into two of
-k people. Regions never overlap partly, so intersecting them reveals nothing, but much more
-information is lost.
+The table is split at medians of the widest quasi-identifier until no part can be split into two
+parts of k people. Two regions are either equal or disjoint, so their intersection discloses
+nothing, but the information loss is much larger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cfk_plugin.protection.boxes import Cells, Proposal, Surroundings
 def mondrian_regions(
     cells: Cells, counterfactuals: Floats, k: int, *, normalise: bool = True
 ) -> list[Proposal | None]:
-    """Return the part of each counterfactual, stretched to contain it; None if people are too few.
+    """Return the part of each counterfactual, extended to contain it.
 
     Parameters
     ----------
@@ -28,9 +28,12 @@ def mondrian_regions(
     counterfactuals : shape (n, n_features)
     k : int
     normalise : bool
-        Compare the widths of quasi-identifiers as shares of their range. False compares widths of
-        numbers with counts of categories, as the implementations do that the paper compares with;
-        the regions are then much wider.
+        See `MondrianProtector`.
+
+    Returns
+    -------
+    list of Proposal or None
+        None if there are fewer than k people.
     """
     if cells.n_people < k:
         return [None] * len(counterfactuals)
@@ -45,7 +48,7 @@ def mondrian_regions(
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Node(HostOnly):
-    """A part of the table; if it is split, the axis and the cut."""
+    """A part of the table, with its cut and both halves if it is split."""
 
     cells: Ints  # shape (n,)
     axis: int = -1
@@ -55,10 +58,10 @@ class _Node(HostOnly):
 
 
 class MondrianPartition(HostOnly):
-    """A population, split until no part can be split into two of k people.
+    """A population, split until no part can be split into two parts of k people.
 
     Every quasi-identifier is a line of its codes. A missing level is above all others, and a
-    missing number is with the highest.
+    missing number counts as the highest number.
     """
 
     def __init__(self, cells: Cells, k: int, *, normalise: bool) -> None:
@@ -67,12 +70,12 @@ class MondrianPartition(HostOnly):
         self._normalise = normalise
         self._points = self._coordinates(cells.quasi)
         self._root = _Node(np.arange(len(cells)))
-        to_split = [self._root]
-        while to_split:
-            to_split += self._split(to_split.pop())
+        open_nodes = [self._root]
+        while open_nodes:
+            open_nodes += self._split(open_nodes.pop())
 
     def cells_with(self, row: Floats) -> Ints:
-        """Return the cells of the part that a row, shape (n_features,), falls into."""
+        """Return the cells of the part with a row, shape (n_features,)."""
         point = self._coordinates(row[self._cells.codes.quasi][None])[0]
         node = self._root
         while node.below is not None and node.above is not None:
@@ -80,7 +83,7 @@ class MondrianPartition(HostOnly):
         return node.cells
 
     def _coordinates(self, quasi: Floats) -> Floats:
-        """Return where quasi-identifiers are on their lines; both shapes are (n, n_quasi)."""
+        """Return the coordinates of quasi-identifiers; both shapes are (n, n_quasi)."""
         points = quasi.copy()
         for j, column in enumerate(self._cells.columns):
             if not column.is_line:
@@ -120,10 +123,10 @@ class MondrianPartition(HostOnly):
         return np.asarray(widths)
 
     def _cuts(self, axis: int, line: Floats, people: Ints) -> Iterator[float]:
-        """Yield the median as the last value of the lower part, then the value before it.
+        """Yield the largest values of the lower part: the median, then the value before it.
 
-        Without `normalise`, cut categories in the middle of their list, however many people each
-        half has. `line` and `people` have the shape (n_cells,).
+        Without `normalise`, categories are cut in the middle of their list, regardless of the
+        people in each half. `line` and `people` have the shape (n_cells,).
         """
         values, value_of_cell = np.unique(line, return_inverse=True)
         if not self._normalise and not self._cells.columns[axis].is_numeric:

@@ -1,8 +1,8 @@
-"""Moves: points of answers come closer to their queries, as long as they keep the outcome.
+"""Moves: points of answers come closer to their queries, as long as they have the outcome.
 
-Changes are taken back, and numbers shrink. Each move is tried at a point first: `Keeps` decides.
-The result does not depend on how many points move together. If they are few, the rows of several
-steps are asked about in one call, and the model remembers the labels.
+Changes are taken back, and numbers shrink. Before each move, `Keeps` decides about a trial. The
+result does not depend on the number of points that move together. If there are few, the model is
+asked about the rows of several steps in one call, and remembers its outputs.
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ from cfk_plugin.data.rounding import round_outwards
 from cfk_plugin.errors import HostOnly
 
 Keeps = Callable[[Floats, Ints], Mask]
-"""From trials, shape (n_trials, n_features), and the point of each, shape (n_trials,), to a mask of
-the trials that keep what is asked of an answer."""
+"""Takes trials, shape (n_trials, n_features), and the position of each trial's point, (n_trials,).
+
+Returns a mask of the trials that may still be answers, shape (n_trials,).
+"""
 
 Foresee = Callable[[Floats, Floats], None]
-"""Asks the model about trials, shape (n_trials, n_features), together with what will be asked if
-points, shape (n_points, n_features), are the last ones."""
+"""Takes points, shape (n_points, n_features), and trials, shape (n_trials, n_features).
 
-ROWS_PER_CALL = 1024  # that a call of the model costs as much as; so many rows more may save one
-_WIDEST_BLOCK = 7  # changes whose subsets are all asked about at once
-_RUNG_RATIO = 1.05  # between two numbers that are tried
-_STEPS = 20  # by which all changes of an answer shrink together
-_RUNGS = 86  # between a change and a 66th of it
-_CLOSED = 1.08  # a number shrinks no more if a change smaller by this factor is refused
+Asks the model about the trials, and in the same call about the rows that the caller will need if
+the points do not move any more.
+"""
+
+ROWS_PER_CALL = 1024  # a call of the model costs as much as this many rows
+_WIDEST_BLOCK = 7  # the most changes whose subsets the model is asked about at once
+_RUNG_RATIO = 1.05  # between two numbers of a ladder
+_STEPS = 20  # steps in which all changes of an answer shrink together
+_RUNGS = 86  # numbers between a change and a 66th of it
+_CLOSED = 1.08  # a number stops shrinking if a change smaller by this factor is refused
 _MOST_PASSES = 64
 _TIE = 1e-9
 
@@ -42,8 +47,10 @@ class Distance(HostOnly):
     Attributes
     ----------
     limits : Limits
-    spans : shape (n_features,); the differences that count as 1
+    spans : shape (n_features,)
+        The differences that count as 1.
     change_cost : float
+        The cost of one changed value, in addition to its difference.
     """
 
     limits: Limits
@@ -51,13 +58,16 @@ class Distance(HostOnly):
     change_cost: float
 
     def by_column(self, rows: Floats, query: Ints) -> Floats:
-        """Return what each column adds to the distance, shape (n_rows, n_features)."""
+        """Return the distance of rows from their queries by column, shape (n_rows, n_features).
+
+        `query`, shape (n_rows,), is the position of each row's query.
+        """
         return self._by_column(rows, self.limits.queries[query], slice(None))
 
     def of_columns(
         self, values: Floats, columns: Ints, queries: Ints | slice = slice(None)
     ) -> Floats:
-        """Return what some columns add to the distance from some queries, (n_queries, n_values).
+        """Return the distance of values in `columns` from `queries`, shape (n_queries, n_values).
 
         `values` has the shape (n_queries, n_values, n_columns), or 1 in place of n_queries.
         """
@@ -72,13 +82,13 @@ class Distance(HostOnly):
         return by_column
 
     def of(self, rows: Floats, query: Ints) -> Floats:
-        """Return the distance of each row from its query; see `by_column`."""
+        """Return the distance of each row from its query, shape (n_rows,); see `by_column`."""
         total: Floats = self.by_column(rows, query).sum(axis=-1)
         return total
 
 
 def rank_in_run(keys: Ints) -> Ints:
-    """Return how many equal keys come before each one, if equal keys are next to each other."""
+    """Return the number of equal keys before each key, if equal keys are next to each other."""
     if not len(keys):
         return np.empty(0, dtype=np.int64)
     is_first = np.append(True, keys[1:] != keys[:-1])
@@ -94,7 +104,9 @@ def take_back(
     keeps: Keeps,
     n_rows: int = 1,
 ) -> Floats:
-    """Return points with as many changes as possible taken back, the dearest first.
+    """Give points the query's own values, one by one, as long as they may be answers.
+
+    The changes that cost most are taken back first.
 
     Parameters
     ----------
@@ -102,7 +114,8 @@ def take_back(
     query : shape (n_points,)
     distance : Distance
     keeps : Keeps
-    n_rows : int; that the model is asked about for one trial
+    n_rows : int
+        The number of rows about which `keeps` asks the model for one trial.
 
     Returns
     -------
@@ -123,7 +136,7 @@ def take_back(
             block = order[points, turn : turn + width]
             is_used = np.arange(turn, turn + block.shape[1]) < n_changes[points, None]
             trials, place = _subsets(rows[points], factual[points], block, is_used)
-            keeps(trials, points[place])  # the labels are remembered
+            keeps(trials, points[place])  # the model remembers its outputs
         trials = rows[points]
         column = order[points, turn]
         trials[np.arange(len(points)), column] = factual[points, column]
@@ -133,14 +146,14 @@ def take_back(
 
 
 def _width_of_block(n_changes: Ints, n_rows: int) -> int:
-    """Return of how many changes all subsets are asked about at once, to save calls.
+    """Return the number of changes whose subsets the model is asked about at once, to save calls.
 
     `n_changes` has the shape (n_points,).
     """
     width = 1
     for wider in range(2, min(_WIDEST_BLOCK, int(n_changes.max())) + 1):
         n_turns = np.minimum(n_changes, wider)
-        n_trials = (2**n_turns - 1 - n_turns).sum()  # more than if one change follows the other
+        n_trials = (2**n_turns - 1 - n_turns).sum()  # in addition to those of single changes
         if n_trials * n_rows <= ROWS_PER_CALL * (wider - 1):
             width = wider
     return width
@@ -149,7 +162,8 @@ def _width_of_block(n_changes: Ints, n_rows: int) -> int:
 def _subsets(rows: Floats, factual: Floats, block: Ints, is_used: Mask) -> tuple[Floats, Ints]:
     """Return points with each subset of a block of changes taken back, and the point of each.
 
-    `block` and `is_used` have the shape (n_points, width): columns, and whether they are changed.
+    `block` and `is_used` have the shape (n_points, width): the columns, and whether each of them is
+    changed.
     """
     width = block.shape[1]
     subsets = np.arange(1, 2**width)[:, None] >> np.arange(width) & 1 == 1  # (n_subsets, width)
@@ -164,16 +178,19 @@ def _subsets(rows: Floats, factual: Floats, block: Ints, is_used: Mask) -> tuple
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ladders(HostOnly):
-    """Values to which changes may shrink, from the query's own on; n of them.
+    """Values (rungs) to which changes may shrink, n in all; one ladder for each changed value.
 
     Attributes
     ----------
     point : shape (n,)
     column : shape (n,)
     values : shape (n,)
-    sizes : shape (n,); the change, 0 for the query's own value
-    number : shape (n,); that of the ladder, from 0 on
-    rank : shape (n,); within the ladder
+    sizes : shape (n,)
+        The size of each change; 0 for the query's own value.
+    number : shape (n,)
+        The number of each rung's ladder, from 0.
+    rank : shape (n,)
+        The position of each rung in its ladder; the first is the query's own value.
     """
 
     point: Ints
@@ -185,7 +202,7 @@ class Ladders(HostOnly):
 
     @classmethod
     def of(cls, point: Ints, column: Ints, values: Floats, sizes: Floats) -> Ladders:
-        """Return the ladders of all points and columns, the smallest changes first."""
+        """Return the rungs sorted to ladders, the smallest changes first."""
         order = np.lexsort((sizes, column, point))
         point = point[order]
         column = column[order]
@@ -204,7 +221,7 @@ class Ladders(HostOnly):
 
     @property
     def steps(self) -> Ints:
-        """The distance between rungs of each ladder that are tried first, shape (n_ladders,)."""
+        """The distance between the rungs that are tried first, shape (n_ladders,)."""
         return np.ceil(np.sqrt(self.n_rungs)).astype(np.int64)
 
     def take(self, rungs: Ints | Mask) -> Ladders:
@@ -218,7 +235,7 @@ class Ladders(HostOnly):
         )
 
     def trials(self, rows: Floats) -> Floats:
-        """Return points with one value replaced by each rung, shape (n, n_features)."""
+        """Return, for each rung, its point with this value, shape (n, n_features)."""
         trials = rows[self.point]
         trials[np.arange(len(self)), self.column] = self.values
         return trials
@@ -232,11 +249,11 @@ def shrink(
     n_rows: int = 1,
     foresee: Foresee | None = None,
 ) -> Floats:
-    """Return points whose changes cannot shrink any more, one at a time.
+    """Shrink the changes of points one at a time, until none can shrink any more.
 
-    Numbers shrink to round ones, levels to those in between, and every change may be taken back. In
-    each pass each point makes the move that saves most. No change of the result can be taken back
-    alone.
+    Numbers shrink to round numbers, levels to levels in between, and every change may be taken
+    back. In each pass, each point makes the move that saves most. In the result, no single change
+    can be taken back.
 
     Parameters
     ----------
@@ -244,7 +261,8 @@ def shrink(
     query : shape (n_points,)
     distance : Distance
     keeps : Keeps
-    n_rows : int; that the model is asked about for one trial
+    n_rows : int
+        The number of rows about which `keeps` asks the model for one trial.
     foresee : Foresee, optional
 
     Returns
@@ -262,7 +280,7 @@ def shrink(
             trials = ladders.trials(rows)
             if turn > 0 and foresee is not None:
                 foresee(rows, trials)
-            keeps(trials, ladders.point)  # the labels are remembered
+            keeps(trials, ladders.point)  # the model remembers its outputs
         best = _best_rungs(ladders, rows, query, refused, distance, keeps)
         rows[best.point, best.column] = best.values
         points = best.point
@@ -270,36 +288,37 @@ def shrink(
 
 
 def _ladders(rows: Floats, query: Ints, points: Ints, refused: Floats, limits: Limits) -> Ladders:
-    """Return the values that are tried for all changes of some points."""
+    """Return the values to try for all changes of points at positions `points`."""
     factual = limits.queries[query]
     parts = []
     for j in range(rows.shape[1]):
-        changed = points[rows[points, j] != factual[points, j]]
-        if not len(changed):
+        movable = points[rows[points, j] != factual[points, j]]
+        if not len(movable):
             continue
         values = _rungs(
-            limits.codes.columns[j], factual[changed, j], rows[changed, j], refused[changed, j]
+            limits.codes.columns[j], factual[movable, j], rows[movable, j], refused[movable, j]
         )
         is_rung = ~np.isnan(values)
         place, rung = np.nonzero(is_rung)
         values = values[place, rung]
-        point = changed[place]
+        point = movable[place]
         is_permitted = limits.permits_values(values, j, query[point])
         point = point[is_permitted]
         values = values[is_permitted]
         sizes = np.where(values == factual[point, j], 0.0, np.abs(values - factual[point, j]))
         parts.append((point, np.full(len(point), j), values, sizes))
     if not parts:
-        nothing = np.empty(0, dtype=np.int64)
-        return Ladders.of(nothing, nothing, np.empty(0), np.empty(0))
+        no_points = np.empty(0, dtype=np.int64)
+        return Ladders.of(no_points, no_points, np.empty(0), np.empty(0))
     point, column, values, sizes = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return Ladders.of(point, column, values, sizes)
 
 
 def _rungs(column: Column, factual: Floats, advised: Floats, refused: Floats) -> Floats:
-    """Return values from the query's own to those of the answer, shape (n, n_rungs).
+    """Return values from the query's own to that of the answer, shape (n, n_rungs).
 
-    NaN stands for no value. The query's own is the first one. The arguments have the shape (n,).
+    The query's own value comes first. NaN means no value. `factual`, `advised` (the value of the
+    answer) and `refused` (the largest refused change) have the shape (n,).
     """
     first = factual[:, None]
     if not column.is_line:
@@ -322,10 +341,10 @@ def _rungs(column: Column, factual: Floats, advised: Floats, refused: Floats) ->
 
 
 def round_change(column: Column, factual: Floats, change: Floats) -> Floats:
-    """Return a query's own numbers plus changes, as round numbers away from its own.
+    """Return `factual + change`, rounded away from `factual` to readable numbers.
 
-    See `round_outwards`. Numbers have no more decimals than the column, dates no finer times than
-    it has in its own time zone. The arrays are broadcast together.
+    See `round_outwards`. The result has no more decimals, or no finer times in the column's time
+    zone, than the column. The arrays are broadcast together.
     """
     if column.kind != "date":
         return round_outwards(factual, change, 10.0**-column.decimals)
@@ -342,10 +361,11 @@ def _best_rungs(
     distance: Distance,
     keeps: Keeps,
 ) -> Ladders:
-    """Return the move of each point that saves most, of those that have any.
+    """Return the move of each point that saves most; points without a move have none.
 
-    Every so many rungs of a ladder are tried first, and then the rungs below the smallest of these
-    that is kept. Changes that are refused are put down in `refused`.
+    First a few evenly spaced rungs of each ladder are tried, then the rungs just below the smallest
+    of these that may be an answer. `refused` is updated with the largest refused change of each
+    ladder.
     """
     if not len(ladders):
         return ladders
@@ -360,55 +380,58 @@ def _best_rungs(
     is_kept[coarse] = keeps(trials[coarse], ladders.point[coarse])
     smallest = _smallest(ladders, is_kept)
     last = (n_rungs - 1) // step * step
-    below = np.where(smallest == n_rungs, last, smallest - step)  # the largest refused
+    below = np.where(smallest == n_rungs, last, smallest - step)  # the largest refused rung
     is_between = (rank > below[ladder]) & (rank < smallest[ladder])
     fine = np.flatnonzero(is_between)
     is_kept[fine] = keeps(trials[fine], ladders.point[fine])
     smallest = _smallest(ladders, is_kept)
 
     largest_refused = np.flatnonzero(rank == smallest[ladder] - 1)
-    at = ladders.take(largest_refused)
-    refused[at.point, at.column] = np.maximum(refused[at.point, at.column], at.sizes)
+    limit = ladders.take(largest_refused)
+    place = (limit.point, limit.column)
+    refused[place] = np.maximum(refused[place], limit.sizes)
     moves = np.flatnonzero(rank == smallest[ladder])
     return _dearest(ladders.take(moves), rows, query, distance)
 
 
 def _smallest(ladders: Ladders, is_kept: Mask) -> Ints:
-    """Return the rank of the first rung of each ladder that is kept; its length if none is."""
+    """Return the rank of the first kept rung of each ladder; the ladder's length if none is."""
     smallest = ladders.n_rungs
     np.minimum.at(smallest, ladders.number[is_kept], ladders.rank[is_kept])
     return smallest
 
 
 def _dearest(moves: Ladders, rows: Floats, query: Ints, distance: Distance) -> Ladders:
-    """Return the move of each point that saves most of its distance."""
+    """Return the move of each point that reduces its distance most."""
     if not len(moves):
         return moves
     before = distance.by_column(rows[moves.point], query[moves.point])
     after = distance.by_column(moves.trials(rows), query[moves.point])
-    saved = (before - after).sum(axis=1)
-    order = np.lexsort((moves.column, -np.round(saved, 9), moves.point))
+    saving = (before - after).sum(axis=1)
+    order = np.lexsort((moves.column, -np.round(saving, 9), moves.point))
     return moves.take(order[rank_in_run(moves.point[order]) == 0])
 
 
 def least_together(rows: Floats, query: Ints, limits: Limits, keeps: Keeps) -> Floats:
-    """Return how far all changes of numbers and levels may shrink together.
+    """Shrink all changes of numbers and levels of points together, as far as `keeps` permits.
 
-    Points go straight towards their query, in steps of a twentieth of the whole way, and end before
-    the first step that is not kept. Categories do not change, nor does a value where the step is
-    not permitted.
+    Points go straight towards their query, in steps of a twentieth of the way, and end before the
+    first step that `keeps` refuses. Categories do not change. If a step is not permitted for a
+    value, this value does not change.
 
     Parameters
     ----------
-    rows : shape (n_points, n_features); points that are kept
+    rows : shape (n_points, n_features)
+        Points that may be answers.
     query : shape (n_points,)
     limits : Limits
-    keeps : Keeps; asked once
+    keeps : Keeps
+        It is called once.
 
     Returns
     -------
     array, shape (n_points, n_features)
-        The points as near as they may come.
+        The nearest points.
     """
     shares = np.arange(1, _STEPS) / _STEPS
     steps = np.repeat(rows[:, None], len(shares), axis=1)  # (n_points, n_shares, n_features)
@@ -427,9 +450,9 @@ def least_together(rows: Floats, query: Ints, limits: Limits, keeps: Keeps) -> F
 
 
 def _shrunk(column: Column, factual: Floats, advised: Floats, shares: Floats) -> Floats:
-    """Return shares of the changes of one column, shape (n_points, n_shares).
+    """Return the values of one column after `shares` of their changes, (n_points, n_shares).
 
-    A value that is missing, or becomes missing, does not shrink.
+    A change from or to a missing value does not shrink.
     """
     is_between = (factual != MISSING) & (advised != MISSING) & (factual != advised)
     change = np.where(is_between, advised - factual, 1.0)[:, None] * shares

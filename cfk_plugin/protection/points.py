@@ -1,7 +1,7 @@
 """Points: people in coordinates in which NCP is the sum of the sides of a box.
 
 `Points` reads the coordinates of `Space`. `Neighbourhoods` and `near_points` find near points among
-millions: points are put in order along several curves, and near ones are few places apart on one.
+millions: they sort points along several curves, and near points are often few places apart on one.
 """
 
 from __future__ import annotations
@@ -18,28 +18,33 @@ from cfk_plugin.errors import HostOnly
 Singles = NDArray[np.float32]
 
 _CURVES = 4
-_REACH = 10  # places on a curve, to either side, where near points are looked for
-_NEAR = 16  # points that are near a point
+_REACH = 10  # places on a curve, on either side of a point, that are searched for near points
+_NEAR = 16  # the largest number of near points of a point
 _HALVINGS = 62  # bits of a place on a curve
 _HALVINGS_OF_COLUMN = 30
-_BEYOND = 1e6  # coordinates that are so many caps lower than others are missing values
+_BEYOND = 1e6  # a coordinate that is this many caps below the others is a missing value
 _ROWS_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Points(HostOnly):
-    """Points in columns: coordinates that are lines, and categories.
+    """Points in columns of lines and categories.
 
-    A category has one coordinate for each value of its column: its cap at its own value, and 0 at
-    the others. Here it is one column again, because the number of values does not matter then.
+    In the coordinates of `Space`, a category has one dimension for each value of its column: the
+    cap at its own value, and 0 at the others. Here it is one column, so the number of values does
+    not matter.
 
     Attributes
     ----------
     lines : shape (n_points, n_lines)
-    caps : shape (n_lines,); the most that each side of a box counts
-    is_capped : shape (n_lines,); whether a side may be longer, as with missing values
-    categories : shape (n_points, n_categories); numbers of values
-    steps : shape (n_categories,); what each value counts in a box with more than one
+    caps : shape (n_lines,)
+        The most that each side of a box counts.
+    is_capped : shape (n_lines,)
+        Whether a side can be longer than its cap, as with missing values.
+    categories : shape (n_points, n_categories)
+        The number of the value in each column.
+    steps : shape (n_categories,)
+        The NCP of each value in a box with more than one.
     """
 
     lines: Singles
@@ -50,7 +55,7 @@ class Points(HostOnly):
 
     @classmethod
     def of(cls, points: Floats, caps: Floats) -> Points:
-        """Read points, shape (n_points, n_dimensions)."""
+        """Return the points with coordinates of `Space`, shape (n_points, n_dimensions)."""
         blocks = _blocks_of_dimensions(points, caps)
         lines = [block[0] for block in blocks if len(block) == 1]
         sets = [block for block in blocks if len(block) > 1]
@@ -80,7 +85,7 @@ class Points(HostOnly):
         return replace(self, lines=self.lines[rows], categories=self.categories[rows])
 
     def distances(self, a: Ints, b: Ints) -> Floats:
-        """Return the NCP of boxes of two points each; the numbers of both are broadcast."""
+        """Return the NCP of the box of points a and b; their positions are broadcast."""
         total = np.zeros(np.broadcast_shapes(a.shape, b.shape))
         for line, cap in zip(self.lines.T, self.caps, strict=True):
             total += np.minimum(np.abs(line[a] - line[b]), cap)
@@ -89,8 +94,9 @@ class Points(HostOnly):
         return total
 
     def spreads(self) -> Floats:
-        """Return about how far two random points are apart in each column, (n_columns,)."""
-        of_lines = np.minimum(1.13 * self.lines.std(axis=0), self.caps)  # exact for a normal one
+        """Return roughly the mean distance of two random points in each column, (n_columns,)."""
+        # 1.13 is exact for a normal distribution
+        of_lines = np.minimum(1.13 * self.lines.std(axis=0), self.caps)
         of_categories = []
         for category, step in zip(self.categories.T, self.steps, strict=True):
             shares = np.bincount(category) / len(category)
@@ -98,7 +104,7 @@ class Points(HostOnly):
         return np.append(of_lines, of_categories)
 
     def column(self, j: int, random: np.random.Generator) -> Floats:
-        """Return a column as numbers, (n_points,); categories are put in a random order."""
+        """Return a column as numbers, shape (n_points,); categories get a random order."""
         n_lines = len(self.caps)
         if j < n_lines:
             return self.lines[:, j].astype(np.float64)
@@ -107,9 +113,9 @@ class Points(HostOnly):
 
 
 def _from_zero(line: Floats, cap: float) -> Floats:
-    """Return coordinates from 0 on, shape (n_points,); missing values are a cap below.
+    """Shift coordinates so that the lowest is 0, shape (n_points,); missing values become -cap.
 
-    Then 32 bits are enough for them, whatever the values are.
+    After that, float32 is precise enough.
     """
     is_missing = line < line.max() - _BEYOND * cap
     lowest = line[~is_missing].min()
@@ -117,10 +123,11 @@ def _from_zero(line: Floats, cap: float) -> Floats:
 
 
 def _blocks_of_dimensions(points: Floats, caps: Floats) -> list[list[int]]:
-    """Return which dimensions belong together: those of a category, and each line by itself.
+    """Return the dimensions of each category and of each line as blocks.
 
-    Successive dimensions belong together if each point has the cap in exactly one of them and 0 in
-    the others. Dimensions in which all points are equal are left out, because they cost nothing.
+    Successive dimensions are those of a category if each point has the cap in exactly one of them
+    and 0 in the others. Dimensions in which all points are equal are left out, because they cost
+    nothing.
     """
     blocks: list[list[int]] = []
     block: list[int] = []
@@ -142,13 +149,13 @@ def _blocks_of_dimensions(points: Floats, caps: Floats) -> list[list[int]]:
     return blocks + [[i] for i in block]
 
 
-# --- Order: which points are near each other
+# --- Near points
 
 
 def halved(points: Points, n_least: int, random: np.random.Generator) -> list[Ints]:
-    """Halve points at medians into blocks, as long as these have at least `n_least` points.
+    """Halve points at medians into blocks of at least `n_least` points; return their positions.
 
-    They are halved in the column in which two random points of the block are farthest apart.
+    A block is halved in the column with the largest spread.
     """
     open_blocks = [random.permutation(len(points))]
     blocks = []
@@ -166,10 +173,10 @@ def halved(points: Points, n_least: int, random: np.random.Generator) -> list[In
 
 
 def _curve(points: Points, random: np.random.Generator) -> Ints:
-    """Return points in an order in which near points are near, (n_points,).
+    """Sort points so that near points have near places; return their positions, (n_points,).
 
     The order is that of a k-d tree, which halves all points again and again in the column that
-    costs most. Columns get random weights, so that other points are near on another curve.
+    costs most. Columns get random weights, so that another curve brings other points together.
     """
     n_columns = points.n_columns
     weighted = points.spreads() * 0.01 ** random.random(n_columns)
@@ -184,24 +191,25 @@ def _curve(points: Points, random: np.random.Generator) -> Ints:
 
 
 def _ranks(values: Floats) -> Floats:
-    """Return the share of smaller values and half of the equal ones, (n_values,)."""
+    """Return the share of values below each value, with half of the equal ones, (n_values,)."""
     _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
     return ((np.cumsum(counts) - counts / 2) / len(values))[position.reshape(-1)]
 
 
 class Neighbourhoods(HostOnly):
-    """Finds points that are near others on some curves.
+    """Finds candidates near points, by their places on several curves.
 
     Parameters
     ----------
-    points
-    is_candidate : shape (n_points,); which points are looked for
-    random
+    points : Points
+    is_candidate : shape (n_points,)
+        Which points can be found.
+    random : numpy Generator
     """
 
     def __init__(self, points: Points, is_candidate: Mask, random: np.random.Generator) -> None:
-        self._lines = []  # of each curve: the candidates in its order
-        self._places = []  # of each curve: where each point would be in this line; (n_points,)
+        self._lines = []  # for each curve, the candidates in its order
+        self._places = []  # for each curve, the place of each point in this line; (n_points,)
         for _ in range(_CURVES):
             order = _curve(points, random)
             place = np.empty(len(points), np.int64)
@@ -210,7 +218,7 @@ class Neighbourhoods(HostOnly):
             self._places.append(place)
 
     def of(self, rows: Ints, n_reach: int = _REACH) -> Ints:
-        """Return candidates near some points, in order; -1 for a repeated one.
+        """Return the candidates near points at positions `rows`, in order; -1 replaces duplicates.
 
         The shape is (n_rows, n_curves * (2 * n_reach + 1)).
         """
@@ -224,9 +232,9 @@ class Neighbourhoods(HostOnly):
 
 
 def near_points(points: Points, random: np.random.Generator) -> Ints:
-    """Return the points near each point, nearest first, (n_points, n_near); -1 if there are fewer.
+    """Return the points near each point, nearest first, (n_points, n_near); -1 means no point.
 
-    Some of the nearest may be missing.
+    The search is approximate: it may miss some of the nearest points.
     """
     neighbourhoods = Neighbourhoods(points, np.ones(len(points), dtype=bool), random)
     nearest_points = np.full((len(points), _NEAR), -1)
@@ -241,14 +249,17 @@ def near_points(points: Points, random: np.random.Generator) -> Ints:
 
 
 def chunks(rows: Ints, n_at_once: int) -> Iterator[Ints]:
-    """Yield some rows after the other."""
+    """Yield rows in chunks of at most `n_at_once`."""
     for first in range(0, len(rows), max(n_at_once, 1)):
         yield rows[first : first + max(n_at_once, 1)]
 
 
 def cells(points: Points) -> tuple[Ints, Ints]:
-    """Return the first point of each cell, (n_cells,), and the cell of each point, (n_points,)."""
-    constant = np.zeros(len(points))  # there may be no other column
+    """Return the first point of each cell, (n_cells,), and the cell of each point, (n_points,).
+
+    A cell is a set of equal points.
+    """
+    constant = np.zeros(len(points))  # in case there is no other column
     rows = np.column_stack([constant, points.lines, points.categories])
     as_bytes = rows.view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)
     _, first, cell = np.unique(as_bytes, return_index=True, return_inverse=True)

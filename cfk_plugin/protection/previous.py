@@ -1,22 +1,22 @@
-"""The previous catalogue, and what stays of it when data or model change.
+"""The previous catalogue, and the parts of it that stay when data or model change.
 
-An attacker who compares two catalogues could strike out people who left, or find the values of
+An attacker who compares two catalogues could exclude people who left, or infer the values of
 someone who joined. So a catalogue that follows another one obeys these rules:
 
-* A region stays, bounds and all, while at least k of its *first members* are still in the table,
-  inside it, and have the outcome under today's model. First members are the people for whom the
-  region was made. Someone who was once missing does not count again, so the same k people or more
-  are behind a region all the time. Otherwise it goes, with all its entries.
-* Newcomers form groups among themselves. A newcomer has the outcome and has never been a first
-  member. First members of a region that went form no new group.
-* No new region equals one of the previous catalogue: it would seem to have stayed. It is widened.
-* New private values are made of newcomers only, at least 2k of them (`values.LEAST_CROWD`). At
-  least k newcomers have each new value, and all values of a new combination, or no one has.
-* Private values of the previous catalogue stay, whoever has them today. If a value went because one
-  person came to have it, the person would be recognised.
+* A region stays with its bounds as long as at least k of its *first members* are still in the
+  table, inside it, and have the outcome under today's model. First members are the people for whom
+  the region was made. A person who was missing once does not count again, so the same k people or
+  more are always behind a region. Otherwise the region is dropped, with all its entries.
+* Newcomers form groups among themselves. A newcomer has the outcome and was never a first member.
+  First members of a dropped region form no new group.
+* A new region that equals one of the previous catalogue would seem to have stayed. It is widened.
+* New private values come only from newcomers, at least 2k of them (`values.LEAST_CROWD`). Either
+  at least k newcomers have a new value, or no one has it. The same is true of new combinations.
+* Private values of the previous catalogue stay, regardless of who has them today. If a value were
+  dropped when one person got it, an attacker would recognise the person.
 
-People are recognised by keyed digests of their subjects (`Handles`). Handles of first members are
-never forgotten, so people who come back are not newcomers.
+Keyed digests of subjects (`Handles`) recognise people. Handles of first members are never deleted,
+so people who come back are not newcomers.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from cfk_plugin.protection.entries import Entries
 from cfk_plugin.protection.regions import Regions
 from cfk_plugin.protection.values import SharedValues
 
-_GONE = -1  # the region of first members who have none any more
-_NEARLY_ALL = 0.9  # share of regions that would have stayed with `Changes.slack`
+_GONE = -1  # the region of first members whose region was dropped
+_NEARLY_ALL = 0.9  # the share of regions that would have stayed with `Changes.slack`
 
 Numbers = NDArray[np.uint64]
 
 
 class Changes(NamedTuple):
-    """How a catalogue differs from the previous one.
+    """The differences between a catalogue and the previous one.
 
     Attributes
     ----------
     kept, dropped, new : int
-        Entries in both catalogues, only in the previous one, and only in this one.
+        The numbers of entries in both catalogues, only in the previous one, and only in this one.
     in_no_group : int
-        People with the outcome who are members of no group: first members of regions that went, and
-        newcomers who are too few.
+        The number of people with the outcome who are in no group: first members of dropped regions,
+        and newcomers if they are too few.
     slack : float
-        With so many more people than k in each group, who leave at the same rate, nine in ten
-        regions would have stayed; inf if no number is enough.
+        The number of people above k in each group with which nine in ten regions would have stayed,
+        if people left at the same rate; inf if no number is enough.
     """
 
     kept: int
@@ -81,14 +81,14 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FirstMembers(HostOnly):
-    """Everyone for whom a region was made, in this catalogue or an earlier one.
+    """All people for whom a region was made, in this catalogue or an earlier one.
 
     Attributes
     ----------
     handles : shape (n_people,), in order
     region : shape (n_people,)
-        The number of each person's region; -1 if the region or the person went, or if it is one for
-        another outcome.
+        The number of each person's region; -1 if the region was dropped, if the person left, or if
+        the region belongs to another outcome.
     of_key : uint64
         See `Handles`.
     """
@@ -99,12 +99,12 @@ class FirstMembers(HostOnly):
 
     @classmethod
     def of(cls, handles: Numbers, region: Ints, of_key: np.uint64) -> FirstMembers:
-        """Return first members in the order of their handles; the first mention of each counts."""
+        """Return first members in the order of their handles; the first of duplicates counts."""
         distinct, first = np.unique(handles, return_index=True)
         return cls(distinct, region[first], of_key)
 
     def with_others(self, handles: Numbers) -> FirstMembers:
-        """Return these people, and others who have no region any more."""
+        """Return these people, and others without a region."""
         no_region = np.full(len(handles), _GONE)
         return FirstMembers.of(
             np.append(self.handles, handles), np.append(self.region, no_region), self.of_key
@@ -112,22 +112,25 @@ class FirstMembers(HostOnly):
 
     @property
     def n_people(self) -> Ints:
-        """How many first members each region has, shape (n_regions,)."""
+        """The number of first members of each region, shape (n_regions,)."""
         return np.bincount(self.region[self.region != _GONE])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return what `read` makes the same of."""
+        """Return the arrays from which `read` makes the same first members."""
         return {"first": np.append(self.handles, self.of_key), "first.region": self.region}
 
     @classmethod
     def read(cls, arrays: Mapping[str, NDArray[Any]]) -> FirstMembers | None:
-        """Return the first members of the arrays of a catalogue, if they have any."""
+        """Return the first members from the arrays of a catalogue; None if it has none."""
         if "first" not in arrays:
             return None
         return cls(arrays["first"][:-1], arrays["first.region"], arrays["first"][-1])
 
     def region_of(self, handles: Numbers) -> tuple[Mask, Ints]:
-        """Return who of some people are among these, and their regions, (n_people,) each."""
+        """Return which people are first members, and their regions, shape (n_people,) each.
+
+        The region is -1 if a person has none.
+        """
         place = np.searchsorted(self.handles, handles).clip(max=len(self.handles) - 1)
         is_among = self.handles[place] == handles
         return is_among, np.where(is_among, self.region[place], _GONE)
@@ -137,22 +140,25 @@ class FirstMembers(HostOnly):
 class Previous(HostOnly):
     """The previous catalogue of an outcome, in the codes of today's table.
 
-    Regions, centres and shared values that today's table has no codes for are left out. An entry
-    without them stays, with the region -1 or values that are NaN, and counts as dropped.
+    Regions, centres and shared values without a code in today's table are left out. Their entries
+    stay in the arrays, with the region -1 or with NaN, and count as dropped.
 
     Attributes
     ----------
     first : FirstMembers
-    corners : shape (n_corners, n_quasi); their hulls are the regions
+    corners : shape (n_corners, n_quasi)
+        Combinations whose hulls are the regions.
     region_of_corner : shape (n_corners,)
     region_of_entry : shape (n_entries,)
     values : shape (n_entries, n_private)
     centres : shape (n_centres, n_private)
-    offered : set of centres as bytes
-        Those that were offered to regions. They are offered again before others: otherwise an entry
-        could go because there are other regions or centres.
-    shared : of each private column, the shared values, (n_values,)
-    spans : of each private column
+    offered : set of bytes
+        The centres that were offered to regions. They are offered again, before others. Otherwise
+        an entry could be dropped only because there are other regions or centres.
+    shared : list of arrays, shape (n_values,) each
+        The shared values of each private column.
+    spans : list of float
+        The span of each private column.
     margin : float
     """
 
@@ -190,8 +196,8 @@ class Previous(HostOnly):
             raise PolicyError(
                 "the previous catalogue was made with another key; set CFK_KEY to that key"
             )
-        quasi = _translations(codes_then, codes_then.quasi, codes, codes.quasi)
-        private = _translations(codes_then, codes_then.private, codes, codes.private)
+        quasi = _column_pairs(codes_then, codes_then.quasi, codes, codes.quasi)
+        private = _column_pairs(codes_then, codes_then.private, codes, codes.private)
         region_of_corner = arrays["region_of_corner"]
         corners = _translated(quasi, arrays["corners"])
         without_code = region_of_corner[np.isnan(corners).any(axis=1)]
@@ -220,15 +226,15 @@ class Previous(HostOnly):
 
     @classmethod
     def nothing(cls, codes: Codes, first: FirstMembers) -> Previous:
-        """Return what there was if only other outcomes had a catalogue."""
-        nothing = np.empty(0, dtype=np.int64)
+        """Return the previous catalogue of an outcome that had none."""
+        no_regions = np.empty(0, dtype=np.int64)
         n_private = len(codes.private)
         no_values = np.empty((0, n_private))
         return cls(
             first=first,
             corners=np.empty((0, len(codes.quasi))),
-            region_of_corner=nothing,
-            region_of_entry=nothing,
+            region_of_corner=no_regions,
+            region_of_entry=no_regions,
             values=no_values,
             centres=no_values,
             offered=frozenset(),
@@ -247,47 +253,50 @@ class Previous(HostOnly):
         codes: Codes,
         is_diverse: Callable[[Ints], bool],
     ) -> Stayed:
-        """Return which regions stay in a table, and who is new there.
+        """Return the regions that stay in today's table, and the newcomers there.
 
         Parameters
         ----------
         rows : shape (n_rows, n_features)
-        person : shape (n_rows,); the number of each row's person
-        sure : shape (n_sure,); positions of the rows with the outcome
+        person : shape (n_rows,)
+            The number of each row's person.
+        sure : shape (n_sure,)
+            The positions of the rows with the outcome.
         handles : shape (n_rows,)
         k : int
         codes : Codes
         is_diverse : callable
-            Takes one row of each of some people; returns whether they satisfy l and t.
+            Takes positions of one row of each person, and returns whether these people satisfy l
+            and t.
         """
         corners = codes.rows_of(self.corners, np.full(len(codes.private), MISSING))
         regions = Regions.of_groups(codes, corners, self.region_of_corner)
         is_first, region_of_row = self.first.region_of(handles[sure])
-        there = []
+        members = []
         order = np.argsort(region_of_row, kind="stable")
         start = np.searchsorted(region_of_row[order], np.arange(len(regions) + 1))
         for region in range(len(regions)):
             candidates = sure[order[start[region] : start[region + 1]]]
             inside = candidates[regions.contains(rows[candidates], region)]
-            there.append(least_row_each(person, inside, rows))
-        is_kept = [len(people) >= k and is_diverse(people) for people in there]
-        n_there = np.array([len(people) for people in there])
+            members.append(least_row_each(person, inside, rows))
+        is_kept = [len(people) >= k and is_diverse(people) for people in members]
+        n_members = np.array([len(people) for people in members])
         return Stayed(
             newcomers=least_row_each(person, sure[~is_first], rows),
             regions=regions,
             corners=corners,
             region_of_corner=self.region_of_corner,
             is_kept=np.array(is_kept, dtype=bool),
-            members=list(compress(there, is_kept)),
-            slack=_slack(self.first.n_people, n_there, k),
+            members=list(compress(members, is_kept)),
+            slack=_slack(self.first.n_people, n_members, k),
         )
 
     def was_offered(self, centres: Floats) -> Mask:
-        """Return which centres, (n_centres, n_private), were offered to regions, (n_centres,)."""
+        """Return which centres, shape (n_centres, n_private), were offered; shape (n_centres,)."""
         return np.array([row.tobytes() in self.offered for row in centres], dtype=bool)
 
     def joined(self, shared: Sequence[SharedValues]) -> list[SharedValues]:
-        """Return the shared values of each private column, and further ones."""
+        """Return the shared values of each private column, joined with further ones."""
         return [
             SharedValues(new.column, np.union1d(values, new.values), span or new.span)
             for values, span, new in zip(self.shared, self.spans, shared, strict=True)
@@ -298,7 +307,8 @@ class Previous(HostOnly):
     ) -> Changes:
         """Compare entries with the previous ones; see `Changes`.
 
-        `region_now` has today's number of each previous region, (n_regions,), -1 if it went.
+        `region_now`, shape (n_regions,), is today's number of each previous region; -1 if it was
+        dropped.
         """
         then = _pairs(np.append(region_now, _GONE)[self.region_of_entry], self.values)
         now = _pairs(entries.region, entries.values)
@@ -312,7 +322,8 @@ class PreviousOutcomes(HostOnly):
 
     Attributes
     ----------
-    by_label : mapping of label, None for a named outcome, to Previous
+    by_label : mapping of label to Previous
+        The label is None for a named outcome.
     nothing : Previous
         For an outcome that had no catalogue.
     """
@@ -328,94 +339,101 @@ class PreviousOutcomes(HostOnly):
         codes: Codes,
         handles: Handles,
     ) -> PreviousOutcomes:
-        """Return the catalogues of some labels, margins and arrays; see `Previous.of`.
+        """Return the catalogues from their labels, margins and arrays; see `Previous.of`.
 
-        The first members of one outcome are newcomers of none.
+        The first members of one outcome are not newcomers for any other outcome.
         """
         by_label = {
             label: Previous.of(codes_then, arrays, margin, codes, handles)
             for label, margin, arrays in parts
         }
-        everyone = np.concatenate([previous.first.handles for previous in by_label.values()])
+        all_handles = np.concatenate([previous.first.handles for previous in by_label.values()])
         by_label = {
-            label: replace(previous, first=previous.first.with_others(everyone))
+            label: replace(previous, first=previous.first.with_others(all_handles))
             for label, previous in by_label.items()
         }
-        nobody = FirstMembers(everyone[:0], np.empty(0, dtype=np.int64), handles.of_key)
-        return cls(by_label, Previous.nothing(codes, nobody.with_others(everyone)))
+        no_one = FirstMembers(all_handles[:0], np.empty(0, dtype=np.int64), handles.of_key)
+        return cls(by_label, Previous.nothing(codes, no_one.with_others(all_handles)))
 
     def of_label(self, label: Any) -> Previous:
         return self.by_label.get(label, self.nothing)
 
     def changes(self, changes_of_label: Mapping[Any, Changes]) -> Changes:
-        """Return all changes, with those of labels that have no catalogue any more."""
-        lost = [
+        """Return the sum of all changes; a label without a catalogue today drops its entries."""
+        drops = [
             Changes(0, len(previous.values), 0, 0, inf)
             for label, previous in self.by_label.items()
             if label not in changes_of_label
         ]
-        return Changes.total([*changes_of_label.values(), *lost])
+        return Changes.total([*changes_of_label.values(), *drops])
 
 
 def _pairs(region: Ints, values: Floats) -> set[tuple[int, bytes]]:
-    """Return entries as pairs that can be compared; arguments are (n,) and (n, n_private)."""
+    """Return entries as a set of pairs; the arguments have the shapes (n,) and (n, n_private)."""
     return {(number, row.tobytes()) for number, row in zip(region.tolist(), values, strict=True)}
 
 
-def _slack(n_first: Ints, n_there: Ints, k: int) -> float:
-    """Return `Changes.slack` for the first members of regions, and how many are there, (n,)."""
-    pairs = zip(n_first.tolist(), n_there.tolist(), strict=True)
-    needed = sorted(_slack_of(first, there, k) for first, there in pairs)
-    if not needed:
+def _slack(n_first: Ints, n_left: Ints, k: int) -> float:
+    """Return `Changes.slack` for regions with `n_first` first members, of whom `n_left` are left.
+
+    Both have the shape (n_regions,).
+    """
+    pairs = zip(n_first.tolist(), n_left.tolist(), strict=True)
+    slacks = sorted(_slack_of(first, left, k) for first, left in pairs)
+    if not slacks:
         return 0
-    return max(needed[ceil(_NEARLY_ALL * len(needed)) - 1], 0)
+    return max(slacks[ceil(_NEARLY_ALL * len(slacks)) - 1], 0)
 
 
-def _slack_of(n_first: int, n_there: int, k: int) -> float:
-    """Return how many more people than k a region would have needed; inf if no one is there."""
-    return ceil(k * n_first / n_there) - k if n_there else inf
+def _slack_of(n_first: int, n_left: int, k: int) -> float:
+    """Return the number of people above k that a region would have needed; inf if none is left."""
+    return ceil(k * n_first / n_left) - k if n_left else inf
 
 
 _NO_HANDLES = (
-    "the previous catalogue does not say who its people are: it was fitted without CFK_KEY or"
+    "the previous catalogue does not recognise its people: it was fitted without CFK_KEY or"
     " without subject= in the schema, or it is that of a logged model; give the file that save()"
     " wrote with the key"
 )
 
 
-def _translations(
+def _column_pairs(
     then: Codes, columns_then: Ints, now: Codes, columns_now: Ints
 ) -> list[tuple[Column, Column]]:
-    """Return the same columns of two tables, pair by pair."""
+    """Return pairs of the same column in two tables."""
     pairs = zip(columns_then.tolist(), columns_now.tolist(), strict=True)
     return [(then.columns[i], now.columns[j]) for i, j in pairs]
 
 
 def _translated(columns: Sequence[tuple[Column, Column]], values: Floats) -> Floats:
-    """Return codes of columns of one table in codes of another; NaN for values without a code.
+    """Translate codes of one table to codes of another; NaN for values without a code there.
 
     Both arrays have the shape (n_rows, n_columns).
     """
-    translated = values.copy()
+    new_values = values.copy()
     for i, (then, now) in enumerate(columns):
         if not then.is_numeric:
-            translated[:, i] = now.encode(then.decode(values[:, i]))
-    return translated
+            new_values[:, i] = now.encode(then.decode(values[:, i]))
+    return new_values
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stayed(HostOnly):
-    """Which regions of the previous catalogue stay in a table, and who is new there.
+    """The regions of the previous catalogue that stay in today's table, and the newcomers there.
 
     Attributes
     ----------
-    newcomers : shape (n_newcomers,); one row of each, as positions
+    newcomers : shape (n_newcomers,)
+        The position of one row of each newcomer.
     regions : Regions
-        Those of the previous catalogue.
-    corners : shape (n_corners, n_features); their hulls are the regions
+        All regions of the previous catalogue.
+    corners : shape (n_corners, n_features)
+        Rows whose hulls are the regions.
     region_of_corner : shape (n_corners,)
     is_kept : shape (n_regions,)
-    members : of each region that is kept, one row of each first member who is still there
+        Which regions stay.
+    members : list of arrays
+        For each region that stays, the position of one row of each first member who is still there.
     slack : float
         See `Changes`.
     """
@@ -430,13 +448,13 @@ class Stayed(HostOnly):
 
     @classmethod
     def nothing(cls, codes: Codes, eligible: Ints) -> Stayed:
-        """Return what stays without a previous catalogue: everyone is new."""
-        nothing = np.empty(0, dtype=np.int64)
+        """Return the result without a previous catalogue: all eligible people are newcomers."""
+        no_regions = np.empty(0, dtype=np.int64)
         corners = np.empty((0, len(codes.columns)))
-        regions = Regions.of_groups(codes, corners, nothing)
+        regions = Regions.of_groups(codes, corners, no_regions)
         nowhere = np.empty(0, dtype=bool)
-        return cls(eligible, regions, corners, nothing, nowhere, [], 0)
+        return cls(eligible, regions, corners, no_regions, nowhere, [], 0)
 
     def covers(self, rows: Floats) -> Mask:
-        """Return which rows, (n_rows, n_features), are inside a region that is kept, (n_rows,)."""
+        """Return which rows, shape (n_rows, n_features), are inside a region that stays."""
         return self.regions.take(self.is_kept).cover(rows)

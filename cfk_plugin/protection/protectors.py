@@ -1,4 +1,4 @@
-"""The protectors of the lookup guarantee: they answer a request with the searches of this room."""
+"""The protectors of the lookup guarantee: exact search, GRASP and Mondrian."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _cells_of_population: WeakKeyDictionary[Population, Cells] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactProtector:
-    """Branch and bound over regions, and a loop that keeps undesired combinations out.
+    """Branch and bound over regions, with a loop that excludes undesired combinations.
 
-    Of all regions with the counterfactual and k people it returns the one of least NCP (objective
-    "ncp"), or of least NCP among those of pureness 1 (objective "pureness"). If no region is pure,
-    it returns the best trade-off that it came across, without a proof. Its results are
-    deterministic, so it does not protect against an attacker who runs it again for other people, or
-    who asks the model about each candidate.
+    For the objective "ncp" it returns, of all regions with the counterfactual and k people, the one
+    of least NCP. For "pureness" it returns the one of least NCP among those of pureness 1. If no
+    region is pure, it returns the best region that it found, without a proof. The results are
+    deterministic. So it does not protect against an attacker who runs it again for other people, or
+    asks the model about each candidate.
 
     Parameters
     ----------
     node_limit : int
-        Steps of the search for a counterfactual. Then the best region so far is returned, with a
-        proven gap.
+        The number of search steps for a counterfactual. After that the best region so far is
+        returned, with a proven gap.
     """
 
     node_limit: int = 50_000
@@ -64,11 +64,10 @@ class ExactProtector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraspProtector(GraspSettings):
-    """CF-K as published: GRASP of Goethals, Sörensen and Martens (2023), Algorithm 1, for
-    comparison.
+    """CF-K as in the paper: GRASP of Goethals, Sörensen and Martens (2023), for comparison.
 
-    It protects against linking a region to people by quasi-identifiers. Nothing about its result is
-    proven. Its parameters are those of `cfk_plugin.protection.grasp.GraspSettings`.
+    It protects against an attacker who links a region to people by quasi-identifiers. The region
+    need not be optimal. The parameters are those of `cfk_plugin.protection.grasp.GraspSettings`.
     """
 
     name = "grasp"
@@ -96,18 +95,18 @@ class GraspProtector(GraspSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MondrianProtector:
-    """Generalise a counterfactual to the part of a Mondrian partition that it falls into.
+    """Mondrian: generalises a counterfactual to its part of a partition of the table.
 
     The table is split at weighted medians of the widest quasi-identifier until no part can be split
-    into two of k people. Regions never overlap partly, so intersecting them reveals nothing, but
-    information loss is much larger.
+    into two parts of k people. Two regions are either equal or disjoint, so their intersection
+    discloses nothing, but the information loss is much larger.
 
     Parameters
     ----------
     normalise : bool
-        Compare the widths of quasi-identifiers as shares of their range. False compares widths of
-        numbers with counts of categories, as the implementations do that the paper compares with;
-        its results are much worse.
+        Whether to compare the widths of quasi-identifiers as shares of their range. With False,
+        widths of numbers are compared with counts of categories, as in the implementations with
+        which the paper compares; the information loss is then much larger still.
     """
 
     normalise: bool = True
@@ -115,7 +114,7 @@ class MondrianProtector:
     name = "mondrian"
 
     def protect(self, request: ProtectionRequest) -> Sequence[Proposal]:
-        """Return the part of each counterfactual, stretched to contain it if it is not a row."""
+        """Return the part of each counterfactual, extended to contain it if it is not a row."""
         cells = _cells_of(request.population)
         proposals = mondrian_regions(
             cells, request.rows, request.policy.k, normalise=self.normalise
@@ -124,7 +123,7 @@ class MondrianProtector:
 
 
 def _goal_of(policy: PrivacyPolicy) -> Goal:
-    """Return what a policy chooses regions by."""
+    """Return the goal of the search for regions under a policy."""
     max_ncp = np.inf if policy.max_ncp is None else policy.max_ncp
     return Goal(
         k=policy.k,
@@ -135,7 +134,7 @@ def _goal_of(policy: PrivacyPolicy) -> Goal:
 
 
 def _released(cells: Cells, proposals: Sequence[BoxProposal | None]) -> list[Proposal]:
-    """Return proposals of a search as a protector returns them."""
+    """Convert the proposals of a search to those of a protector."""
     answers = [Proposal(None)] * len(proposals)
     positions = [i for i, proposal in enumerate(proposals) if proposal is not None]
     boxes = [proposal for proposal in proposals if proposal is not None]
@@ -148,7 +147,7 @@ def _released(cells: Cells, proposals: Sequence[BoxProposal | None]) -> list[Pro
 
 
 def _cells_of(population: Population) -> Cells:
-    """Return the cells of a population, which are counted once."""
+    """Return the cells of a population; they are counted once and remembered."""
     cells = _cells_of_population.get(population)
     if cells is None:
         cells = Cells.of(population.row_codes, population.coded_rows, population.person_of_row)

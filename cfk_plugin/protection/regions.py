@@ -29,25 +29,25 @@ from cfk_plugin.data.region import Interval, Part, Region, to_text
 from cfk_plugin.data.schema import Hierarchy
 from cfk_plugin.errors import HostOnly
 
-_MOST_COORDINATES = 64  # of a nominal column
+_MOST_COORDINATES = 64  # for a nominal column
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Space(HostOnly):
     """Coordinates of the quasi-identifiers, in which NCP is the sum of the sides of a box.
 
-    A number, date or level is one coordinate: its code in shares of the column's span, times the
-    weight of the column. A category of a nominal column is one coordinate for each of the column's
-    n categories: weight / n at its position, and 0 elsewhere. So a box over m > 1 categories has m
-    sides of weight / n, which add up to its NCP. If there are more than 64 categories, some share a
-    coordinate; a table with many zip codes would not fit in memory otherwise. Groups are formed as
-    if such categories were equal. Regions still contain exactly those of their people.
+    A number, date or level has one coordinate: its code in shares of the column's span, times the
+    weight of the column. A category of a nominal column with n categories has n coordinates: weight
+    / n at its position, and 0 elsewhere. So a box over m > 1 categories has m sides of weight / n,
+    which add up to its NCP. If there are more than 64 categories, some share a coordinate, so that
+    a table with many zip codes fits in memory. Groups are formed as if such categories were equal.
+    Regions still contain only the categories of their people.
 
-    A leaf of a hierarchy is such a category once per level of the tree: at the lowest level one of
-    the leaves, then one of their parents, and so on up to the children of the root. Sides are
-    chosen so that a box over two leaves has the NCP of their lowest common node, if all nodes of a
-    level have equally many leaves. This is an approximation: in other trees it is the mean over a
-    level, and boxes over more leaves of the same node cost more than the node.
+    A leaf of a hierarchy has such coordinates for each level of the tree: for the leaf itself, for
+    its parent, and so on up to the children of the root. The sides are chosen so that a box over
+    two leaves has the NCP of their lowest common node, if all nodes of a level have equally many
+    leaves. Otherwise this is an approximation by the mean over a level. Boxes over more leaves of
+    the same node cost more than the node.
     """
 
     codes: Codes
@@ -102,8 +102,10 @@ class _Level(NamedTuple):
 
     Attributes
     ----------
-    node_of_value : shape (n_values,); numbers from 0 on
-    side : what each node adds to the NCP of a box over several nodes
+    node_of_value : shape (n_values,)
+        The number of each value's node, from 0.
+    side : float
+        The NCP that each node adds to a box over several nodes.
     """
 
     node_of_value: Ints
@@ -115,9 +117,9 @@ class _Level(NamedTuple):
 
 
 def _levels_of(column: Column) -> list[_Level]:
-    """Return the levels of a column's hierarchy below the root; of a nominal column, the only one.
+    """Return the levels of a column's hierarchy below the root.
 
-    A missing value is one more node of each level.
+    A nominal column has one level. A missing value is one more node of each level.
     """
     weight = column.attribute.weight
     n_values = len(column.values)
@@ -127,7 +129,7 @@ def _levels_of(column: Column) -> list[_Level]:
     n_leaves = hierarchy.high - hierarchy.low + 1  # under each node
     levels = []
     nodes: Ints = np.arange(len(hierarchy.leaves))  # above each leaf
-    apart = 1.0  # of two leaves with the same parent; each has half of it
+    apart = 1.0  # distance of two leaves with the same parent; each leaf has half of it
     while hierarchy.parent[nodes[0]] >= 0:
         parents = hierarchy.parent[nodes].astype(np.int64)
         apart += float(np.mean(n_leaves[parents] - n_leaves[nodes]))
@@ -142,14 +144,15 @@ def _levels_of(column: Column) -> list[_Level]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LineParts(HostOnly):
-    """What regions contain of a number, date or level: a range, and perhaps missing values.
+    """The ranges of one column of numbers, dates or levels in many regions.
 
     Attributes
     ----------
     column : Column
     low, high : shape (n_regions,)
-        Codes of both ends, included; inf and -inf if only missing values are inside.
+        The codes of both ends, included; inf and -inf if only missing values are inside.
     has_missing : shape (n_regions,)
+        Whether missing values are inside.
     """
 
     column: Column
@@ -159,7 +162,7 @@ class LineParts(HostOnly):
 
     @classmethod
     def of_groups(cls, column: Column, values: Floats, group: Ints, n_groups: int) -> LineParts:
-        """Return the hulls of groups; `values` and `group` have the shape (n_rows,)."""
+        """Return the smallest ranges of groups; `values` and `group` have the shape (n_rows,)."""
         is_missing = values == MISSING
         low = np.full(n_groups, np.inf)
         high = np.full(n_groups, -np.inf)
@@ -213,7 +216,10 @@ class LineParts(HostOnly):
         return np.append(options, MISSING) if self.has_missing[region] else options
 
     def ends(self, region: int) -> Floats:
-        """Return both ends, and `MISSING` if it is inside; no one may have them any more."""
+        """Return both ends, and `MISSING` if it is inside, shape (n_ends,).
+
+        After an update of the table, perhaps no row has them.
+        """
         ends: list[float] = []
         if self.low[region] <= self.high[region]:
             ends += [self.low[region], self.high[region]]
@@ -222,7 +228,7 @@ class LineParts(HostOnly):
         return np.array(ends)
 
     def part(self, region: int) -> Part:
-        """Return the part of a region as it is released."""
+        """Return the part of a region in the form in which it is released."""
         low = float(self.low[region])
         high = float(self.high[region])
         has_missing = bool(self.has_missing[region])
@@ -243,12 +249,13 @@ class LineParts(HostOnly):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SetParts(HostOnly):
-    """What regions contain of a category, or of a leaf of a hierarchy: a set.
+    """The sets of one column of categories, or leaves of a hierarchy, in many regions.
 
     Attributes
     ----------
     column : Column
     inside : shape (n_regions, n_values)
+        Which values are inside each region.
     """
 
     column: Column
@@ -297,7 +304,7 @@ class SetParts(HostOnly):
     ends = options
 
     def part(self, region: int) -> Part:
-        """Return the part of a region as it is released."""
+        """Return the part of a region in the form in which it is released."""
         return frozenset(self.column.values[self.inside[region]].tolist())
 
     def take(self, regions: Ints | Mask) -> SetParts:
@@ -305,10 +312,10 @@ class SetParts(HostOnly):
 
 
 def _under_nodes(hierarchy: Hierarchy, inside: Mask) -> Mask:
-    """Return sets with all leaves under the lowest node that covers each set.
+    """Replace each set with all leaves under the lowest node that covers it.
 
-    The shapes are (n_sets, n_values). A missing value is next to the root, so only all values
-    together cover it and another one.
+    The shapes are (n_sets, n_values). No node covers a missing value, so a set with it and another
+    value becomes the set of all values.
     """
     n_leaves = len(hierarchy.leaves)
     leaves = inside[:, :n_leaves]
@@ -354,7 +361,8 @@ class Regions(HostOnly):
         ----------
         codes : Codes
         rows : shape (n_rows, n_features)
-        group : shape (n_rows,); every number from 0 to the largest occurs
+        group : shape (n_rows,)
+            The group of each row. Every number from 0 to the largest must occur.
         """
         n_groups = int(group.max(initial=-1)) + 1
         parts: list[LineParts | SetParts] = []
@@ -396,7 +404,7 @@ class Regions(HostOnly):
         return is_inside
 
     def cover(self, rows: Floats) -> Mask:
-        """Return which rows, (n_rows, n_features), are inside of any region, (n_rows,)."""
+        """Return which rows, shape (n_rows, n_features), are inside any region; (n_rows,)."""
         cells, cell = distinct_rows(rows[:, self.codes.quasi])
         values, low, high = self._narrowest(cells)
         order = np.argsort(values, kind="stable")
@@ -413,7 +421,7 @@ class Regions(HostOnly):
         return is_inside[cell]
 
     def _narrowest(self, cells: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the values of cells, and the ends of regions, where regions are narrowest.
+        """Return the values of cells, and the ends of regions, in the column of narrowest regions.
 
         `cells` has the shape (n_cells, n_quasi). The ends are infinite if no column is a line.
         """
@@ -427,20 +435,20 @@ class Regions(HostOnly):
         return cells[:, narrowest], low, high
 
     def corners(self) -> tuple[Floats, Ints]:
-        """Return combinations whose hulls are the regions, (n_corners, n_quasi), and their regions.
+        """Return combinations whose hulls are the regions, and the region of each.
 
-        The second array has the shape (n_corners,).
+        The shapes are (n_corners, n_quasi) and (n_corners,).
         """
         corners = [np.empty((0, len(self.parts)))]
         for region in range(len(self)):
             options = [part.ends(region) for part in self.parts]
             n_corners = max(map(len, options))
             corners.append(np.column_stack([np.resize(values, n_corners) for values in options]))
-        n_corners_of_region = [len(some) for some in corners[1:]]
+        n_corners_of_region = [len(region_corners) for region_corners in corners[1:]]
         return np.concatenate(corners), np.repeat(np.arange(len(self)), n_corners_of_region)
 
     def size(self, region: int) -> int:
-        """Return how many combinations of training values a region has."""
+        """Return the number of combinations of training values in a region."""
         return prod(int(part.n_options[region]) for part in self.parts)
 
     def combinations(self, region: int) -> Floats:
@@ -448,19 +456,19 @@ class Regions(HostOnly):
         return mixed([part.options(region) for part in self.parts])
 
     def sample(self, region: int, n: int, random: np.random.Generator) -> Floats:
-        """Return n random combinations of a region, or all if there are not more.
+        """Draw n combinations of a region with replacement, or return all if there are at most n.
 
-        The shape is (n_combinations, n_quasi). Combinations are drawn with replacement.
+        The shape is (n_combinations, n_quasi).
         """
         if self.size(region) <= n:
             return self.combinations(region)
         return np.column_stack([random.choice(part.options(region), n) for part in self.parts])
 
     def region(self, region: int) -> Region:
-        """Return a region as it is released, with quasi-identifiers in the order of the schema."""
+        """Return a region in the form in which it is released, with columns in schema order."""
         in_order = [self.parts[place] for place in np.argsort(self.codes.quasi).tolist()]
         return Region({part.column.name: part.part(region) for part in in_order})
 
     def take(self, regions: Ints | Mask) -> Regions:
-        """Return some of the regions."""
+        """Return the regions with these numbers, or in a mask."""
         return Regions(self.codes, tuple(part.take(regions) for part in self.parts))

@@ -1,12 +1,13 @@
-"""The recount on Spark: one job that looks at all rows for a catalogue of a sample.
+"""The recount on Spark: one job that reads all rows for a catalogue of a sample.
 
-The people of the sample are people of the whole table. So at least k of them are behind every
-region and entry, and at least k have the private values that k people of the sample have. Three
-things may be false of the whole table, and need all rows:
+The people of the sample are also people of the whole table. So at least k people are behind every
+region and entry, and if k people of the sample have private values, at least k people have them.
+Three statements can be false for the whole table, and need all rows:
 
-* Regions cover everyone. A row outside of all regions widens the one that grows least by it.
-* No one has a private value that no one in the sample has.
-* No one has a whole combination of private values that no one in the sample has.
+* Regions cover every person. If a row is outside of all regions, the region that grows least by it
+  is widened.
+* If no one in the sample has a private value, no one has it.
+* If no one in the sample has a whole combination of private values, no one has it.
 
 Workers get the columns of the training table, the regions and these values, but neither the model
 nor the rows of the sample.
@@ -31,23 +32,26 @@ from cfk_plugin.protection.catalogue_file import CatalogueFile
 from cfk_plugin.protection.groups import nearest_groups
 from cfk_plugin.protection.regions import Regions, Space
 
-_AT_ONCE = 500_000  # rows that a worker looks at together
+_AT_ONCE = 500_000  # rows in one batch of a worker
 _FORM = "kind int, place long, person string, corner array<double>"
 _FAILED = -2
 _CORNER = -1
-# every other kind is the number of a private column, or of whole combinations after these
+# any other kind is the number of a private column, or, after these, that of whole combinations
 
 
 class RowCounts(NamedTuple):
-    """What all rows say about a catalogue.
+    """The numbers of people in all rows, and the rows outside of regions.
 
     Attributes
     ----------
-    of_values : of each private column, how many people have each value, (n_values,)
+    of_values : list of arrays, shape (n_values,) each
+        For each private column, the number of people with each value.
     of_combinations : shape (n_combinations,)
+        The number of people with each combination.
     corners : shape (n_corners, n_quasi)
-        Hulls of the rows outside of all regions that join the same one.
-    region_of_corner : shape (n_corners,); the region that they join
+        For each region that rows outside join, combinations with the same hull as these rows.
+    region_of_corner : shape (n_corners,)
+        The region of each corner.
     """
 
     of_values: list[Ints]
@@ -64,7 +68,7 @@ class SparkRecount(HostOnly):
     ----------
     table : SparkTable
     codes : Codes
-        They cover the whole table.
+        They contain the values of the whole table.
     """
 
     table: SparkTable
@@ -84,9 +88,15 @@ class SparkRecount(HostOnly):
         regions : Regions
             A row outside of all regions joins one of these.
         others : Regions
-            They cover rows as well, but none joins them.
-        values : of each private column, shape (n_values,) each, in order
+            They also cover rows, but rows outside do not join them.
+        values : list of arrays, shape (n_values,) each, in order
+            The values of each private column to count.
         combinations : shape (n_combinations, n_private), distinct
+            The combinations of private values to count.
+
+        Returns
+        -------
+        RowCounts
 
         Raises
         ------
@@ -105,7 +115,8 @@ class SparkRecount(HostOnly):
             **{f"values.{i}": of_column for i, of_column in enumerate(values)},
         }
         for i, j in enumerate(self.codes.private.tolist()):
-            if self.codes.columns[j].is_numeric:  # equal but for noise is equal; see `Column`
+            # numbers of rows that differ from these only by rounding get the same codes
+            if self.codes.columns[j].is_numeric:
                 numbers = [arrays[f"column.{j}"], values[i], combinations[:, i]]
                 arrays[f"column.{j}"] = _present(np.concatenate(numbers))
         job = _Job(file.facts, arrays, n_joined=len(regions))
@@ -115,8 +126,8 @@ class SparkRecount(HostOnly):
             counts = rows.groupBy("kind", "place", "corner").agg(n_people).toPandas()
         if (counts["kind"] == _FAILED).any():
             raise PopulationError(
-                "a worker cannot read some rows of the table; look for values that are not finite"
-                " numbers, and install this package on the workers"
+                "a worker cannot read some rows of the table; check that all numbers are finite,"
+                " and that this package is installed on the workers"
             )
         hulls = counts[counts["kind"] == _CORNER]
         return RowCounts(
@@ -128,12 +139,12 @@ class SparkRecount(HostOnly):
 
 
 def _present(numbers: Floats) -> Floats:
-    """Return distinct numbers in order, without missing ones."""
+    """Return the distinct numbers in order, without `MISSING`."""
     return np.unique(numbers[numbers != MISSING])
 
 
 def _n_people(counts: pd.DataFrame, kind: int, n_places: int) -> Ints:
-    """Return how many people there are at each place of a kind, shape (n_places,)."""
+    """Return the number of people at each place of one kind of results, shape (n_places,)."""
     of_kind = counts[counts["kind"] == kind]
     n_people = np.zeros(n_places, dtype=np.int64)
     n_people[of_kind["place"].to_numpy()] = of_kind["n_people"].to_numpy()
@@ -142,14 +153,15 @@ def _n_people(counts: pd.DataFrame, kind: int, n_places: int) -> Ints:
 
 @dataclass(frozen=True, repr=False)
 class _Job:
-    """What a worker needs to look at rows.
+    """The function of a worker, with its data.
 
     Attributes
     ----------
     facts, arrays : mappings
-        Those of a `CatalogueFile` with all values of the columns, and what is looked for.
+        The content of a `CatalogueFile` with all values of the columns, and the regions, values and
+        combinations to look for.
     n_joined : int
-        Rows join one of so many regions; the others follow.
+        Rows may join this number of regions; the others follow.
     """
 
     facts: Mapping[str, Any]
@@ -157,10 +169,9 @@ class _Job:
     n_joined: int
 
     def __call__(self, batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield what some rows say, on a worker: one row for each match, and for each corner.
+        """Yield results for batches of rows: one for each match, and one for each corner.
 
-        Whatever fails gives a row that says so. Spark would write an exception, with its text, to
-        its logs.
+        A failure becomes a result, because Spark would log the text of an exception.
         """
         try:
             for rows in _joined(quietly(batches)):
@@ -180,11 +191,11 @@ class _Job:
         return Regions.of_groups(self._codes, corners, self.arrays["region_of_corner"])
 
     def _rows_at(self, quasi: Floats) -> Floats:
-        """Return rows with some quasi-identifiers, (n_rows, n_quasi), and no private values."""
+        """Return rows with these quasi-identifiers, (n_rows, n_quasi), without private values."""
         return self._codes.rows_of(quasi, np.full(len(self._codes.private), MISSING))
 
     def _results(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return what some rows say; the columns of `frame` are those of `SparkTable.rows`."""
+        """Return the results for a batch with the columns of `SparkTable.rows`."""
         codes = self._codes
         rows = codes.encode(frame.drop(columns=PERSON).set_axis(codes.names, axis=1))
         if np.isnan(rows).any():
@@ -193,7 +204,7 @@ class _Job:
         return pd.concat([*matches, self._corners(rows)])
 
     def _matches(self, private: Floats, person: pd.Series) -> list[pd.DataFrame]:
-        """Return who has the values, and the combinations, that are looked for.
+        """Return a result for each person with one of the values or combinations to count.
 
         `private` has the shape (n_rows, n_private), `person` (n_rows,).
         """
@@ -210,7 +221,10 @@ class _Job:
         return [*matches, _result(private.shape[1], place, persons)]
 
     def _corners(self, rows: Floats) -> pd.DataFrame:
-        """Return hulls of the rows, (n_rows, n_features), that are outside of all regions."""
+        """Return the corners of the rows outside of all regions, by the region that they join.
+
+        `rows` has the shape (n_rows, n_features).
+        """
         codes = self._codes
         outside = rows[~self._regions.cover(rows)]
         cells, _ = distinct_rows(outside[:, codes.quasi])
@@ -218,21 +232,22 @@ class _Job:
             return _result(_CORNER, np.empty(0, dtype=np.int64))
         space = Space(codes)
         is_joined = self.arrays["region_of_corner"] < self.n_joined
-        joined = nearest_groups(
+        nearest = nearest_groups(
             space.points(self._rows_at(self.arrays["corners"][is_joined])),
             self.arrays["region_of_corner"][is_joined],
             space.points(self._rows_at(cells)),
             space.caps,
         )
-        widened, group = np.unique(joined, return_inverse=True)
+        regions, group = np.unique(nearest, return_inverse=True)
         corners, place = Regions.of_groups(codes, self._rows_at(cells), group).corners()
-        return _result(_CORNER, widened[place], corners=corners.tolist())
+        return _result(_CORNER, regions[place], corners=corners.tolist())
 
 
 def _places(values: Floats, rows: Floats) -> tuple[Ints, Ints]:
-    """Return which rows are among some values: the place of each in these, and the row.
+    """Return matches of rows with values: the position in `values` and the position in `rows`.
 
-    `values` has the shape (n_values, n_columns), and `rows` (n_rows, n_columns).
+    `values` has the shape (n_values, n_columns), `rows` (n_rows, n_columns), and both results
+    (n_matches,).
     """
     if not len(values) or not len(rows):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
@@ -250,20 +265,20 @@ def _result(
     persons: list[Any] | None = None,
     corners: list[Any] | None = None,
 ) -> pd.DataFrame:
-    """Return rows in the form of a job's results."""
-    nothing: list[Any] = [None] * len(place)
+    """Return results of one kind as a table with the columns of `_FORM`."""
+    no_values: list[Any] = [None] * len(place)
     return pd.DataFrame(
         {
             "kind": np.full(len(place), kind, dtype=np.int32),
             "place": place,
-            PERSON: pd.Series(persons or nothing, dtype=object).map(to_text, na_action="ignore"),
-            "corner": pd.Series(corners or nothing, dtype=object),
+            PERSON: pd.Series(persons or no_values, dtype=object).map(to_text, na_action="ignore"),
+            "corner": pd.Series(corners or no_values, dtype=object),
         }
     )
 
 
 def _joined(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Yield larger batches: a worker then looks at each region less often."""
+    """Join batches to larger ones, so that a worker looks at each region less often."""
     parts: list[pd.DataFrame] = []
     n_rows = 0
     for batch in batches:

@@ -1,8 +1,8 @@
 """Starts: the points from which the search for answers begins.
 
-They have shared private values, the query's own values, and quasi-identifiers of regions: nothing
-that is one person's, but the ends of regions, which are published. Starts of several kinds are
-collected. Most of them do not have the outcome; the search asks the model.
+Starts have shared private values, the query's own values, and quasi-identifiers inside regions.
+None of these belongs to one person, except ends of regions, which are published. There are several
+kinds of starts. Most of them do not have the outcome; the search asks the model.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from cfk_plugin.protection.catalogue import Catalogue
 from cfk_plugin.protection.moves import Distance
 from cfk_plugin.protection.regions import LineParts, SetParts
 
-PAIRS_AT_ONCE = 200_000  # of queries and regions, entries or private values in memory
-_NEAR = 24  # regions, and private values, that are combined with each other
+PAIRS_AT_ONCE = 200_000  # pairs of a query and a region, entry or private values in memory
+_NEAR = 24  # nearest regions, and nearest private values, that are combined
 _NEAREST = 48  # starts of each kind
-_ENTRIES = 32
-_WEAK = 8  # regions of which other points than the nearest are tried
-_WEAK_POINTS = 8
-_SINGLE = 16  # values of each column that are tried with all else the query's own
-_SINGLE_OF_REGION = 4  # the same of a private column, together with points of regions
+_ENTRIES = 32  # nearest entries
+_WEAK = 8  # nearest regions whose required combinations are tried
+_WEAK_POINTS = 8  # points of each of these regions
+_SINGLE = 16  # values of one column that are tried with the query's own values in all others
+_SINGLE_OF_REGION = 4  # values of one private column that are tried with points of regions
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Points(HostOnly):
-    """Points of some queries, n of them.
+    """n points, each of one query.
 
     Attributes
     ----------
     query : shape (n,)
+        The position of each point's query.
     rows : shape (n, n_features)
-    region : shape (n,); -1 if a point belongs to no region yet
+    region : shape (n,)
+        The region of each point; -1 if it has none yet.
     """
 
     query: Ints
@@ -48,7 +50,7 @@ class Points(HostOnly):
 
     @classmethod
     def of(cls, query: Ints, rows: Floats) -> Points:
-        """Return points that belong to no region."""
+        """Return points without a region."""
         return cls(query, rows, np.full(len(query), -1))
 
     @classmethod
@@ -67,20 +69,20 @@ class Points(HostOnly):
         return Points(self.query[points], self.rows[points], self.region[points])
 
     def moved(self, rows: Floats) -> Points:
-        """Return the same points at other places, shape (n, n_features)."""
+        """Return the points with other rows, shape (n, n_features)."""
         return Points(self.query, rows, self.region)
 
     @property
     def keys(self) -> NDArray[np.void]:
-        """The query and the row of each point as one value, whatever the region; shape (n,)."""
+        """The query and the row of each point as one value, without the region; shape (n,)."""
         return as_bytes(np.column_stack([self.query, self.rows]))
 
     def first_of_equal(self) -> Ints:
-        """Return the positions of the first of all equal points of a query, in order."""
+        """Return the position of the first of equal points of each query, in order."""
         return np.sort(np.unique(self.keys, return_index=True)[1])
 
     def distinct(self) -> Points:
-        """Return the first of all equal points of a query, in order, whatever their region."""
+        """Return the first of equal points of each query, in order, regardless of their regions."""
         return self.take(self.first_of_equal())
 
 
@@ -92,7 +94,7 @@ def as_bytes(rows: Floats) -> NDArray[np.void]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Starts(HostOnly):
-    """The starts of some queries, by kind; all of them are permitted."""
+    """The starts of queries, by kind; all of them are permitted."""
 
     catalogue: Catalogue
     limits: Limits
@@ -102,7 +104,7 @@ class Starts(HostOnly):
         return len(self.limits)
 
     def everywhere(self) -> Points:
-        """Return the starts of all kinds, which belong to no region."""
+        """Return the starts of all kinds, without regions."""
         values = self._private_values
         parts = [
             self.entries(np.arange(len(self))),
@@ -115,7 +117,10 @@ class Starts(HostOnly):
         return self._permitted(Points.of(points.query, points.rows))
 
     def entries(self, queries: Ints) -> Points:
-        """Return the nearest entries of some queries, at the nearest points of their regions."""
+        """Return the nearest entries of queries, at the nearest points of their regions.
+
+        `queries` are positions, shape (n_queries,).
+        """
         at_once = max(PAIRS_AT_ONCE // len(self.catalogue.entries), 1)
         parts = [
             self._entries(queries[first : first + at_once])
@@ -124,7 +129,7 @@ class Starts(HostOnly):
         return Points.joined(parts)
 
     def _entries(self, queries: Ints) -> Points:
-        """Return the entries of `entries` for so few queries that all pairs are in memory."""
+        """Return the result of `entries` for a batch of queries whose pairs fit in memory."""
         entries = self.catalogue.entries
         values, place = self._values_of_entries
         total = self.distance.of_columns(values[None], self._private, queries)[:, place]
@@ -145,11 +150,11 @@ class Starts(HostOnly):
 
     @cached_property
     def _values_of_entries(self) -> tuple[Floats, Ints]:
-        """The distinct private values of entries, and the place of each entry's among them."""
+        """The distinct private values of entries, and the position of each entry's values."""
         return distinct_rows(self.catalogue.entries.values)
 
     def _permits_private(self, values: Floats, queries: Ints) -> Mask:
-        """Return which private values some queries may have, shape (n_queries, n_values).
+        """Return which private values each query may have, shape (n_queries, n_values).
 
         `values` has the shape (n_values, n_private).
         """
@@ -161,10 +166,10 @@ class Starts(HostOnly):
         return is_permitted.reshape(len(queries), -1)
 
     def required_points(self, queries: Ints) -> Points:
-        """Return near points at which weak entries of some queries' nearest regions are true.
+        """Return near points of the nearest regions of queries, with the regions' weakest entries.
 
-        These are combinations of a region at which its weakest entry has the outcome with the
-        margin. Large regions have none here, because their combinations are chosen by people.
+        The points are combinations at which the weakest entry has the outcome with the margin.
+        Large regions are left out, because people determine their combinations.
         """
         catalogue = self.catalogue
         weakest = catalogue.entries.weakest
@@ -184,8 +189,8 @@ class Starts(HostOnly):
     def explained(self, counterfactuals: Floats) -> Points:
         """Return counterfactuals of an explainer with shared private values.
 
-        A category that is not shared becomes the query's own. `counterfactuals` has the shape
-        (n_counterfactuals, n_queries, n_features); rows with NaN are left out.
+        If a category is not shared, the query's own category replaces it. `counterfactuals` has the
+        shape (n_counterfactuals, n_queries, n_features); rows with NaN are left out.
         """
         n_each, n_queries, n_features = counterfactuals.shape
         rows = counterfactuals.reshape(-1, n_features)
@@ -227,15 +232,15 @@ class Starts(HostOnly):
         return np.where(has_entry & has_point, to_region, np.inf)
 
     def _points_of_regions(self) -> list[Points]:
-        """Return near points of regions with the query's own, or near shared, private values."""
-        own = self.limits.queries[:, None, self._private]
+        """Return near points of regions with the query's own or with near shared values."""
+        factual = self.limits.queries[:, None, self._private]
         return [
-            self._combined(np.concatenate([own, self._private_values], axis=1)),
+            self._combined(np.concatenate([factual, self._private_values], axis=1)),
             self._combined(self._one_shared_value(_SINGLE_OF_REGION)),
         ]
 
     def _combined(self, values: Floats) -> Points:
-        """Return the nearest pairs of a near region and near private values of each query.
+        """Combine near regions with near private values; return the nearest pairs of each query.
 
         `values` has the shape (n_queries, n_values, n_private).
         """
@@ -272,9 +277,9 @@ class Starts(HostOnly):
         return Points.of(query, rows)
 
     def _with_one_quasi_identifier(self) -> Points:
-        """Return the queries' own rows with one other quasi-identifier.
+        """Return the queries' own rows with another value of one quasi-identifier.
 
-        Numbers are ends of regions with entries, which are published.
+        Numbers come from the ends of regions with entries, which are published.
         """
         parts = []
         every = np.arange(len(self))
@@ -291,27 +296,28 @@ class Starts(HostOnly):
 
     @cached_property
     def _private_values(self) -> Floats:
-        """All private values of the catalogue, shape (n_queries, n_values, n_private)."""
+        """All private values of the catalogue for each query, (n_queries, n_values, n_private)."""
         catalogue = self.catalogue
         values = np.concatenate([catalogue.centres, catalogue.entries.values])
         return np.repeat(np.unique(values, axis=0)[None], len(self), axis=0)
 
     def _one_shared_value(self, n: int) -> Floats:
-        """Return the queries' private values with one of at most n shared values of each column.
+        """Return the queries' private values with a shared value in one column.
 
-        The shape is (n_queries, n_values, n_private).
+        At most n shared values of each column are used. The shape is (n_queries, n_values,
+        n_private).
         """
-        own = self.limits.queries[:, None, self._private]
-        parts = [own]
+        factual = self.limits.queries[:, None, self._private]
+        parts = [factual]
         for i, shared in enumerate(self.catalogue.shared):
             values = _evenly(shared.values, n)
-            part = np.repeat(own, len(values), axis=1)
+            part = np.repeat(factual, len(values), axis=1)
             part[:, :, i] = values
             parts.append(part)
         return np.concatenate(parts, axis=1)
 
     def _permitted_private(self, values: Floats) -> Floats:
-        """Return private values, or permitted ones in their place.
+        """Replace private values that a query does not permit; see `Limits.nearest`.
 
         The shapes are (n_queries, n_values, n_private).
         """
@@ -339,13 +345,13 @@ class Starts(HostOnly):
 
 
 def _grid(values: Ints) -> tuple[Ints, Ints]:
-    """Return the row of each value of a matrix, and the value; shape (n_values,) each."""
+    """Return the row number of each value of a matrix, and the values; shape (n_values,) each."""
     row = np.repeat(np.arange(len(values)), values.shape[1])
     return row, values.reshape(-1)
 
 
 def _evenly(values: Floats, n: int) -> Floats:
-    """Return at most n of some values, evenly spaced by rank."""
+    """Return at most n of the values, evenly spaced by rank."""
     if len(values) <= n:
         return values
     return values[np.linspace(0, len(values) - 1, n).round().astype(np.int64)]
@@ -357,7 +363,7 @@ def _evenly(values: Floats, n: int) -> Floats:
 def _nearest_values(part: LineParts | SetParts, j: int, limits: Limits) -> Floats:
     """Return the permitted value of each region nearest to each query, (n_queries, n_regions).
 
-    NaN stands for none. It is not judged whether the query's own value is inside.
+    NaN means no such value. The query's own value is not considered as permitted here.
     """
     if isinstance(part, SetParts):
         return _first_categories(part, limits.options[j])

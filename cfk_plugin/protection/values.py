@@ -1,13 +1,13 @@
 """Shared private values, and the centres of crowds.
 
 An entry of the catalogue must not contain one person's private values. Each of its values is
-shared: at least k people have it, or no one. A number that few people have is replaced by one
-nearby that at least k people have, or by a round number that no one has. The values that go
-together are those in the middle of a crowd: people with similar private values. At least k people
-have all of them together, or no one.
+shared: either at least k people have it, or no one. If few people have a number, a near number that
+at least k people have replaces it, or a round number that no one has. Values are combined as in the
+middle of a crowd, that is, of people with similar private values. Either at least k people have all
+values of an entry together, or no one has.
 
 So an attacker who knows a person's private values does not recognise the person in an entry: k - 1
-others have the same values, or the person has others. Shared values do not hide where private
+others have the same values, or the person has others. Shared values do not hide which private
 values are frequent: centres move when people join or leave.
 """
 
@@ -27,21 +27,21 @@ from cfk_plugin.data.rounding import DAY
 from cfk_plugin.errors import HostOnly, PolicyError
 
 LEAST_CROWD = 2
-"""So many times k people are in a crowd."""
+"""A crowd has at least LEAST_CROWD * k people."""
 
-_GRID_STEPS = 20  # about the most steps of the coarsest grid over the range of a column
+_GRID_STEPS = 20  # roughly the most steps of the coarsest grid over the range of a column
 _RANGE_STEPS = 100  # the same for the grid to which the ends of the range are rounded
 _GRIDS = 6  # grids that are tried, each finer than the one before
-_CROWDS = 512  # after so many crowds none is halved any more
+_CROWDS = 512  # after this many crowds, no crowd is halved any more
 _CLASSES = 32  # ranges of one number by which people are divided first
-_VARIED = 3  # columns in which centres are varied
-_OTHER_CATEGORIES = 2  # to which each of them is set
-_MOST_DECIMALS = 6  # so many decimals mean that a column has no finest step
-_PRECISION = 1e-12  # least step, as a share of the ends of a range
+_VARIED = 3  # the widest columns, in which centres are varied
+_OTHER_CATEGORIES = 2  # categories with which a centre is varied in one column
+_MOST_DECIMALS = 6  # a column with this many decimals has no finest step
+_PRECISION = 1e-12  # the least step, as a share of the ends of a range
 _SMALLEST = 1e-300
-_LARGEST_WHOLE = 2.0**52  # float64 contains all whole numbers up to here
+_LARGEST_WHOLE = 2.0**52  # all whole numbers up to here are exact in float64
 _LAST_DATE = 9.2e9  # seconds; timestamps in nanoseconds end in 2262
-_TIE = 1e-9  # sizes that differ by this share are equal
+_TIE = 1e-9  # sizes are equal if they differ by at most this share
 
 
 # Steps and ranges of numbers
@@ -57,7 +57,7 @@ class Step:
 
     @classmethod
     def at_least(cls, size: float, unit: float = 1.0) -> Step:
-        """Return the smallest step that is not below a positive size."""
+        """Return the smallest step that is at least `size`, a positive number."""
         exponent = floor(log10(size / unit))
         for mantissa in (1, 2, 5):
             step = cls(mantissa, exponent, unit)
@@ -78,37 +78,39 @@ class Step:
         return Step(self.mantissa // 2, self.exponent, self.unit)
 
     def multiples(self, counts: Floats) -> Floats:
-        """Return the points that are so many steps from zero, shape (n,)."""
+        """Return `counts` times the step, shape (n,)."""
         whole = counts * self.mantissa
-        if self.exponent < 0:  # a division returns the float that is nearest to the decimal number
+        if self.exponent < 0:  # division gives the float nearest to the decimal number
             points = whole / 10.0**-self.exponent * self.unit
         else:
             points = whole * 10.0**self.exponent * self.unit
         return np.asarray(points) + 0.0  # without a negative zero
 
     def between(self, low: float, high: float) -> Floats:
-        """Return the points of the grid from a number to a higher one."""
+        """Return the points of the grid between two numbers, both included."""
         first = ceil(low / self.size - _TIE)
         last = floor(high / self.size + _TIE)
         return self.multiples(np.arange(first, last + 1, dtype=np.float64))
 
 
 def shared_count(n_people: Ints, n_newcomers: Ints, k: int) -> Ints:
-    """Return how many people count as having values after an earlier catalogue, (n_values,).
+    """Return the number of people who count as having each value, shape (n_values,).
 
-    If a value was shared as soon as one newcomer has it, next to k - 1 others, the newcomer would
-    be recognised. So newcomers count if they are k; otherwise there are fewer than k people.
+    It is for a catalogue that follows another one. Suppose that k - 1 people had a value. If it
+    became shared with one newcomer, an attacker would recognise the newcomer. So k newcomers must
+    have it; with fewer, the number stays below k.
     """
     return np.where(n_newcomers >= k, n_newcomers, np.minimum(n_people, k - 1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnPeople(HostOnly):
-    """How many people have each value of a column.
+    """The number of people with each value of a column.
 
     Attributes
     ----------
-    values : shape (n_values,), in order; `MISSING` is a value like others
+    values : shape (n_values,), in order
+        `MISSING` counts as a value.
     counts : shape (n_values,)
     """
 
@@ -116,26 +118,26 @@ class ColumnPeople(HostOnly):
     counts: Ints
 
     def with_newcomers(self, newcomers: ColumnPeople, k: int) -> ColumnPeople:
-        """Return counts with which a value is shared only if at least k newcomers have it."""
+        """Return counts after an earlier catalogue; see `shared_count`."""
         return ColumnPeople(
             self.values, shared_count(self.counts, newcomers.of_numbers(self.values), k)
         )
 
     @classmethod
     def of(cls, values: Floats, person: Ints) -> ColumnPeople:
-        """Count the people with each value of rows; both arguments have the shape (n_rows,).
+        """Count the people with each value; both arguments have the shape (n_rows,).
 
         A person with several rows counts once for each value.
         """
         distinct, position = np.unique(values, return_inverse=True)
         n_people = int(person.max(initial=0)) + 1
-        pairs = np.sort(position.reshape(-1) * n_people + person)  # of a value and a person
+        pairs = np.sort(position.reshape(-1) * n_people + person)  # one number per value and person
         is_first = np.append(True, pairs[1:] != pairs[:-1])
         counts = np.bincount(pairs[is_first] // n_people, minlength=len(distinct))
         return cls(distinct, counts)
 
     def of_numbers(self, numbers: Floats) -> Ints:
-        """Return how many people have each of some numbers, shape (n,)."""
+        """Return the number of people with each of these codes, shape (n,)."""
         place = np.searchsorted(self.values, numbers).clip(max=len(self.values) - 1)
         return np.where(self.values[place] == numbers, self.counts[place], 0)
 
@@ -144,18 +146,18 @@ class ColumnPeople(HostOnly):
 class _Scale:
     """The range of a column's numbers, and the steps of grids over it.
 
-    The ends are numbers that at least k people have, or no one, or declared bounds. They are where
-    the numbers of the people with the outcome are expected to end, not where they do.
+    The ends are declared bounds, or numbers that at least k people have, or no one. They estimate
+    the extremes of the people with the outcome, and are not their actual extremes.
     """
 
     low: float
     high: float
-    step: Step | None  # None if at least k people, and all but a few, have the same number
-    finest: float  # numbers of the column are at least so far apart
+    step: Step | None  # None if nearly all people, at least k, have the same number
+    finest: float  # the least distance between two numbers of the column
 
     @classmethod
     def of(cls, column: Column, people: ColumnPeople, numbers: Floats, k: int) -> _Scale:
-        """Return the scale for numbers of at least k people, one of each; shape (n,), in order."""
+        """Return the scale for the numbers of n people, at least k; shape (n,), in order."""
         lowest, highest = _limits(column)
         low, high = np.clip(_expected_ends(numbers, k), lowest, highest).tolist()
         length = high - low
@@ -177,19 +179,19 @@ class _Scale:
 
     @property
     def span(self) -> float:
-        """The length of the range, or something of its order if it is a single number."""
+        """The length of the range; for a single number, its absolute value or 1."""
         return _span_of(np.array([self.low, self.high]))
 
 
 def _span_of(numbers: Floats) -> float:
-    """Return a difference that counts as 1 in distances, for numbers in order, shape (n,)."""
+    """Return the difference that counts as 1 in distances, for numbers in order, shape (n,)."""
     if not len(numbers):
         return 1.0
     return float(numbers[-1] - numbers[0]) or abs(float(numbers[0])) or 1.0
 
 
 def _limits(column: Column) -> tuple[float, float]:
-    """Return the lowest and the highest number that the schema and the column's type permit."""
+    """Return the lowest and the highest number that the schema and the dtype permit."""
     low, high = _limits_of_type(column)
     if column.attribute.bounds is not None:
         lowest, highest = column.attribute.bounds
@@ -198,7 +200,7 @@ def _limits(column: Column) -> tuple[float, float]:
 
 
 def _limits_of_type(column: Column) -> tuple[float, float]:
-    """Return the lowest and the highest number of a column's type, far from any overflow."""
+    """Return the lowest and the highest number of a column's dtype, far from any overflow."""
     if column.kind == "date":
         return -_LAST_DATE, _LAST_DATE
     dtype = getattr(column.dtype, "numpy_dtype", column.dtype)
@@ -212,9 +214,9 @@ def _limits_of_type(column: Column) -> tuple[float, float]:
 
 
 def _resolution(column: Column, length: float) -> tuple[float, float]:
-    """Return the unit of steps, and the least distance between numbers; 0 if there is none.
+    """Return the unit of steps, and the least distance between numbers, which may be 0.
 
-    Dates are whole days, unless their range has less than 20 days and they have times of day.
+    Dates are whole days, unless their range is shorter than 20 days and they have times of day.
     """
     if column.kind == "date":
         unit = column.resolution if length < _GRID_STEPS * DAY else DAY
@@ -225,13 +227,15 @@ def _resolution(column: Column, length: float) -> tuple[float, float]:
 
 
 def _expected_ends(numbers: Floats, k: int) -> tuple[float, float]:
-    """Return where numbers of n people, at least k, are expected to end; shape (n,), in order.
+    """Estimate the extremes of n people's numbers, at least k; shape (n,), in order.
 
-    In an exponential tail of mean length 1 the first number is expected H(k - 1) beyond the k-th,
-    about log k + 0.577, with the harmonic number H(n) = 1 + 1/2 + ... + 1/n. The k-th is expected
-    H(2k - 1) - H(k - 1) beyond the 2k-th, about log 2. So this distance, times the ratio of both,
-    is added to the k-th. A range does not pass zero if all but fewer than k numbers are on one side
-    of it. With fewer than 2k people it is the middle half, made twice as long.
+    The estimate uses only the k-th and the 2k-th number from each end. In an exponential tail of
+    mean length 1, the first number is expected H(k - 1), about log k + 0.577, beyond the k-th, with
+    the harmonic number H(n) = 1 + 1/2 + ... + 1/n. The k-th is expected H(2k - 1) - H(k - 1), about
+    log 2, beyond the 2k-th. So the distance of the k-th and the 2k-th, times the ratio of these
+    terms, is added to the k-th. If fewer than k numbers are on the other side of zero, the range
+    ends at zero. With fewer than 2k people, the range is twice as long as the middle half of the
+    numbers.
     """
     n = len(numbers)
     if n < 2 * k:
@@ -251,9 +255,9 @@ def _expected_ends(numbers: Floats, k: int) -> tuple[float, float]:
 def _round_end(
     column: Column, people: ColumnPeople, end: float, step: Step, sign: int, k: int
 ) -> float:
-    """Return the next point of a grid that at least k people have, or no one.
+    """Return the next point of a grid that either at least k people have, or no one.
 
-    The sign is 1 to go up, and -1 to go down. An end that one person has would be that person's.
+    `sign` is 1 to go up and -1 to go down. An end that one person has would disclose that number.
     """
     count = ceil(sign * end / step.size - _TIE)
     stride = 1
@@ -263,14 +267,14 @@ def _round_end(
         if n_people == 0 or n_people >= k:
             return float(point[0])
         count += stride
-        stride *= 2  # so that many numbers without a gap take few trials
+        stride *= 2  # so that a long run of numbers of few people takes few trials
 
 
 def _in_column(column: Column, numbers: Floats) -> Floats:
-    """Return the codes that numbers have once they are in the column's type, shape (n,).
+    """Return the codes of numbers after a conversion to the column's dtype, shape (n,).
 
-    A number that a training row has gets the code of that row, so that they can be compared. A
-    date is what the clocks of the column's time zone show, so that a day begins at midnight there.
+    If a training row has the number, it gets the code of that row, so that both can be compared.
+    Dates are local times in the column's time zone, so that a day begins at midnight there.
     """
     lowest, highest = _limits(column)
     codes = column.from_the_clock(numbers).copy()
@@ -291,10 +295,10 @@ class SharedValues(HostOnly):
     ----------
     column : Column
     values : shape (n_values,), in order
-        Codes that at least k people have, or no one. `MISSING` comes first, if it is one of them.
+        Codes that either at least k people have, or no one. `MISSING`, if shared, comes first.
     span : float
-        The difference that counts as 1 in distances. Of numbers it is the length of a range whose
-        ends are shared or declared, so it is not the difference between two people.
+        The difference that counts as 1 in distances. For numbers it is the length of a range whose
+        ends are shared or declared, and not the difference between two people.
     """
 
     column: Column
@@ -313,15 +317,15 @@ class SharedValues(HostOnly):
     ) -> SharedValues:
         """Return the shared values of a column.
 
-        There may be none; `crowd_centres` then raises an error.
+        If there are none, `crowd_centres` will raise an error.
 
         Parameters
         ----------
         column : Column
         people : ColumnPeople
-            Counts of all people, also of those without the outcome.
+            The counts of all people, with and without the outcome.
         codes_of_eligible : shape (n_eligible,)
-            Of the people with the outcome, one of each. Grids are made for their range.
+            The code of each person with the outcome. Grids cover their range.
         k : int
         """
         shared = people.values[people.counts >= k]
@@ -341,6 +345,7 @@ class SharedValues(HostOnly):
         codes_of_eligible: Floats,
         k: int,
     ) -> SharedValues:
+        """Return the shared values of a numeric column; `shared` are those of at least k people."""
         lowest, highest = _limits(column)
         is_permitted = (shared >= lowest) & (shared <= highest) | (shared == MISSING)
         shared = shared[is_permitted]
@@ -352,14 +357,14 @@ class SharedValues(HostOnly):
         return cls(column, np.union1d(shared, free), scale.span)
 
     def without(self, codes: Floats) -> SharedValues:
-        """Return the values that are not among some codes, shape (n,)."""
+        """Return the shared values without these codes, shape (n,)."""
         return SharedValues(self.column, np.setdiff1d(self.values, codes), self.span)
 
     @cached_property
-    def _present(self) -> Floats:
+    def _without_missing(self) -> Floats:
         """The values without `MISSING`."""
-        present: Floats = self.values[self.values != MISSING]
-        return present
+        values: Floats = self.values[self.values != MISSING]
+        return values
 
     def is_shared(self, codes: Floats) -> Mask:
         """Return which codes are among the shared values; any shape."""
@@ -367,24 +372,25 @@ class SharedValues(HostOnly):
         return is_shared
 
     def nearest(self, codes: Floats) -> Floats:
-        """Return the shared value that stands for each code, shape (n,).
+        """Return the shared value that replaces each code, shape (n,).
 
-        It is the nearest number or level, the lower one of two. A category, and a missing value,
-        stands for itself. NaN means that there is none.
+        It is the nearest number or level, the lower one of two. A category or a missing value is
+        not replaced. NaN means that there is no shared value for a code.
         """
         is_shared = self.is_shared(codes)
-        if not self.column.is_line or not len(self._present):
+        values = self._without_missing
+        if not self.column.is_line or not len(values):
             return np.where(is_shared, codes, np.nan)
-        nearest = self._present[_nearest_place(self._present, codes)]
+        nearest = values[_nearest_place(values, codes)]
         is_missing = codes == MISSING
         return np.where(is_missing, np.where(is_shared, MISSING, np.nan), nearest)
 
 
 def _free_points(column: Column, people: ColumnPeople, shared: Floats, scale: _Scale) -> Floats:
-    """Return round numbers that no one has, if no shared number is within half a step of them.
+    """Return round numbers that no one has, to fill gaps between shared numbers.
 
-    The points of the coarsest grid are tried first. If someone has one of them, points of finer
-    grids take its place. The ends of the range are offered as well.
+    The points of the coarsest grid are tried first, unless a shared number is within half a step.
+    If someone has such a point, points of finer grids replace it. The ends of the range are added.
     """
     numbers = shared[shared != MISSING]
     points = _of_no_one(column, people, np.array([scale.low, scale.high]))
@@ -396,16 +402,16 @@ def _free_points(column: Column, people: ColumnPeople, shared: Floats, scale: _S
         if step.size < scale.finest * (1 - _TIE):
             break
         grid = step.between(scale.low, scale.high)
-        offered = np.union1d(numbers, points)
-        if len(offered):
-            grid = grid[np.abs(offered[_nearest_place(offered, grid)] - grid) > reach]
+        earlier = np.union1d(numbers, points)
+        if len(earlier):
+            grid = grid[np.abs(earlier[_nearest_place(earlier, grid)] - grid) > reach]
         points = np.union1d(points, _of_no_one(column, people, grid))
         step = step.finer
     return points
 
 
 def _of_no_one(column: Column, people: ColumnPeople, numbers: Floats) -> Floats:
-    """Return the permitted numbers that no one has, in the column's type."""
+    """Return the codes of permitted numbers that no one has."""
     lowest, highest = _limits(column)
     codes = _in_column(column, numbers)
     is_permitted = (codes >= lowest) & (codes <= highest)
@@ -414,9 +420,9 @@ def _of_no_one(column: Column, people: ColumnPeople, numbers: Floats) -> Floats:
 
 
 def _nearest_place(values: Floats, numbers: Floats) -> Ints:
-    """Return the position of the nearest of ascending values to each number; the lower of two.
+    """Return the position of the value nearest to each number; of two, the lower one.
 
-    `values` has the shape (n_values,), at least one; `numbers` and the result (n,).
+    `values`, ascending, has the shape (n_values,), at least one; `numbers` and the result (n,).
     """
     right = np.searchsorted(values, numbers).clip(max=len(values) - 1)
     left = (right - 1).clip(min=0)
@@ -430,33 +436,34 @@ def _nearest_place(values: Floats, numbers: Floats) -> Ints:
 def crowd_centres(
     private: Floats, shared: Sequence[SharedValues], people_of: Mapping[bytes, int], k: int
 ) -> Floats:
-    """Return the shared private values in the middle of crowds.
+    """Return centres: the shared private values in the middle of crowds.
 
-    The first crowds are all people, and people with one category or near numbers. They are halved
-    at the middle of the column in which they differ most, until there are enough crowds, or until
-    halves have fewer than 2k people. A crowd has a centre with medians and the most frequent
-    categories, and others with a quartile, or a category that is frequent among all people, in one
-    of its widest columns. The result does not depend on the order of people.
+    The first crowds are all people, people with the same category, and people with near numbers. A
+    crowd is halved at the middle of the column in which its people differ most, until there are
+    enough crowds, or until a half has fewer than 2k people. The first centre of a crowd has medians
+    and the most frequent categories. Further centres differ in one of the widest columns: they have
+    a quartile, or a category that is frequent among all people. The result does not depend on the
+    order of people.
 
-    A crowd has 2k people and not k, because k - 1 colluders in a crowd of k can place their own
-    numbers below and above those of the last person. The medians would then be this person's.
+    A crowd has at least 2k people and not k. In a crowd of k, k - 1 colluders could place their own
+    numbers below and above those of the last person, and the medians would be this person's.
 
     Parameters
     ----------
     private : shape (n_people, n_private)
-        Private values of the people with the outcome, one row of each.
+        The private values of each person with the outcome.
     shared : sequence of SharedValues
-        Of each private column.
+        One for each private column.
     people_of : mapping of bytes to int
-        How many people have each combination of private values, with or without the outcome. The
-        keys are the bytes of float64 rows, shape (n_private,).
+        The number of people with each combination of private values, with or without the outcome.
+        The keys are the bytes of float64 rows, shape (n_private,).
     k : int
 
     Returns
     -------
     array, shape (n_centres, n_private)
-        Distinct rows in order. Every value is shared; at least k people have all values of a row,
-        or no one. There is no row if every centre that was tried is that of 1 to k - 1 people.
+        Distinct rows in order. Every value is shared. Either at least k people have all values of a
+        row, or no one. There is no row if 1 to k - 1 people have each combination that was tried.
 
     Raises
     ------
@@ -482,8 +489,8 @@ def raise_if_not_shared(shared: Sequence[SharedValues], k: int) -> None:
     if names:
         raise PolicyError(
             f"no value of {', '.join(map(repr, names))} is shared by k = {k} people, so none can be"
-            " released; give them fewer categories, or declare what identifies people in"
-            " identifiers=, which the model must then do without"
+            " released; merge categories, or, if the column identifies people, list it in"
+            " identifiers and fit the model without it"
         )
 
 
@@ -493,10 +500,14 @@ class _Crowd(HostOnly):
 
     Attributes
     ----------
-    people : shape (n_people,); positions of their rows
-    middle : shape (n_private,); medians, and the most frequent categories
-    counts : shape (n_categories,); people with each category, column by column
-    widest : columns in which people differ, the widest first
+    people : shape (n_people,)
+        The positions of their rows.
+    middle : shape (n_private,)
+        The medians and the most frequent categories.
+    counts : shape (n_categories,)
+        The number of people with each category, column by column.
+    widest : list of int
+        The positions of columns in which people differ, the widest first.
     """
 
     people: Ints
@@ -515,7 +526,7 @@ class _CrowdSearch(HostOnly):
         people_of: Mapping[bytes, int],
         k: int,
     ) -> None:
-        """Prepare what all crowds need; see `crowd_centres`."""
+        """Prepare the search; the parameters are those of `crowd_centres`."""
         self._private = np.ascontiguousarray(private)
         self._shared = shared
         self._people_of = people_of
@@ -525,7 +536,7 @@ class _CrowdSearch(HostOnly):
         self._nominal = [j for j, values in enumerate(shared) if not values.column.is_line]
         self._line_values = np.ascontiguousarray(private[:, self._lines])
         self._spans = np.array([shared[j].span for j in self._lines])
-        # categories of all columns are numbered one after the other, to be counted at once
+        # the categories of all columns have distinct numbers, so that one call counts all of them
         sizes = [len(shared[j].column.values) for j in self._nominal]
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._categories = private[:, self._nominal].astype(np.int64) + start[:-1]
@@ -541,11 +552,14 @@ class _CrowdSearch(HostOnly):
         return f"{len(self._private)} people"
 
     def _count(self, people: Ints) -> Ints:
-        """Count some people with each category, column by column; shape (n_categories,)."""
+        """Count the people with each category, column by column; shape (n_categories,)."""
         return np.bincount(self._categories[people].ravel(), minlength=len(self._is_offered))
 
     def first_crowds(self) -> list[Ints]:
-        """Return all people, if they are k, and 2k or more with one category or near numbers."""
+        """Return the first crowds as positions of people; see `crowd_centres`.
+
+        All people are a crowd if there are at least k. Any other crowd has at least 2k people.
+        """
         n_people = len(self._private)
         if n_people < self._k:
             return []
@@ -565,10 +579,10 @@ class _CrowdSearch(HostOnly):
         return crowds
 
     def crowd(self, people: Ints) -> _Crowd:
-        """Return some people with what is in their middle, and how they differ from it.
+        """Return the crowd of people, with its middle and its widest columns.
 
-        Differences are rounded, because their sums depend on the order of people in the last
-        digits.
+        Mean differences from the middle are rounded, because their last digits depend on the order
+        of people.
         """
         middle = np.empty(len(self._shared))
         difference = np.zeros(len(self._shared))
@@ -603,9 +617,9 @@ class _CrowdSearch(HostOnly):
         return []
 
     def centres(self, crowds: list[_Crowd]) -> Floats:
-        """Return the centres of crowds that at least k people have, or no one.
+        """Return the centres of crowds, shape (n_centres, n_private).
 
-        The shape is (n_centres, n_private).
+        Combinations that 1 to k - 1 people have are left out.
         """
         middles = np.array([crowd.middle for crowd in crowds])  # (n_crowds, n_private)
         stand_ins = np.column_stack(
@@ -622,10 +636,10 @@ class _CrowdSearch(HostOnly):
         return np.array(centres).reshape(-1, len(self._shared))
 
     def _other_stand_in(self, crowd: _Crowd, j: int) -> float:
-        """Return what stands for the middle of a column if that has no shared value.
+        """Return a value for column `j` of a centre if no shared value replaces the middle.
 
-        It is the most frequent shared category of the crowd. Of numbers it is the median of the
-        people who have one, or the first shared value if no number is shared.
+        For categories, it is the most frequent shared category of the crowd. For numbers, it
+        replaces the median of the people with a number, or is the first shared value.
         """
         shared = self._shared[j]
         if not shared.column.is_line:
@@ -639,7 +653,7 @@ class _CrowdSearch(HostOnly):
         return float(shared.values[0])
 
     def _trials(self, crowd: _Crowd, centre: Floats) -> list[Floats]:
-        """Return a centre, and the same with another value in one of the widest columns."""
+        """Return a centre and its variants with another value in one of the widest columns."""
         trials = [centre]
         for j in crowd.widest[:_VARIED]:
             for value in self._other_values(crowd, j):
@@ -649,9 +663,9 @@ class _CrowdSearch(HostOnly):
         return trials
 
     def _other_values(self, crowd: _Crowd, j: int) -> list[float]:
-        """Return values for the quartiles of a crowd, or the categories that most people have.
+        """Return shared values near the quartiles of a crowd, or the most frequent categories.
 
-        They are frequent among all people. The crowd's next category could be one person's.
+        The categories are those of all people, as the crowd's next category could be one person's.
         """
         shared = self._shared[j]
         if not shared.column.is_line:
@@ -667,14 +681,17 @@ class _CrowdSearch(HostOnly):
         `counts` has the shape (n_categories,), column by column.
         """
         of_column = self._slice_of[j]
-        offered = np.flatnonzero(self._is_offered[of_column])
-        order = np.argsort(-counts[of_column][offered], kind="stable")
-        categories: list[float] = offered[order].astype(np.float64).tolist()
+        shared = np.flatnonzero(self._is_offered[of_column])
+        order = np.argsort(-counts[of_column][shared], kind="stable")
+        categories: list[float] = shared[order].astype(np.float64).tolist()
         return categories
 
 
 def _lower_quantile(values: Floats, share: float) -> Floats:
-    """Return a quantile of each column that is one of its values; shape (n, m) to (m,)."""
+    """Return a quantile of each column that is one of its values, shape (m,).
+
+    `values` has the shape (n, m).
+    """
     position = int((len(values) - 1) * share)
     quantile: Floats = np.partition(values, position, axis=0)[position]
     return quantile

@@ -1,4 +1,4 @@
-"""KAnonymizer: fits what answers requests, answers them, and returns and records the results."""
+"""KAnonymizer: fits a catalogue or a lookup, answers requests from it, and records the results."""
 
 from __future__ import annotations
 
@@ -58,30 +58,31 @@ from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, W
 from cfk_plugin.tracking.logger import Track, observe
 
 _log = logging.getLogger("cfk_plugin")
-_TRIED = 256  # training rows on which the model is tried
+_N_LABELLED = 256  # training rows that the model labels to check the desired outcome
 
 
 class KAnonymizer(HostOnly, BaseEstimator):
-    """Turns counterfactual instances into k-anonymous explanations with recounted certificates.
+    """Make k-anonymous counterfactual explanations with recounted certificates.
 
-    Protects against linking an explanation to a person by quasi-identifiers: every region that
-    leaves holds at least k people of the population, and by default k people with the desired
-    outcome are mapped to it, with whom the model is consistent; see `PrivacyPolicy`. An attacker
-    can compare several fits, unless `fit` gets the catalogue before it as ``previous``. Private
-    values are released as the policy says.
+    It protects against an attacker who links an explanation to a person by quasi-identifiers: every
+    released region contains at least k people of the population. By default, at least k people with
+    the desired outcome belong to the region, and the model gives them this outcome with the
+    released private values too; see `PrivacyPolicy`. An attacker can compare the results of several
+    fits, unless `fit` gets the earlier catalogue as ``previous``. The policy decides which private
+    values are released.
 
     Parameters
     ----------
     policy : PrivacyPolicy, optional
-        Default: ``PrivacyPolicy()``.
+        By default ``PrivacyPolicy()``.
     method : str or Protector
-        "auto": what the guarantee prescribes, "exact" for a lookup one. For a lookup guarantee
-        also "grasp", "mondrian", the name of a plugin's protector, or a protector with its own
-        settings.
+        "auto" is the method of the guarantee; with the lookup guarantee, it is "exact". The lookup
+        guarantee also accepts "grasp", "mondrian", the name of a plugin's protector, or a protector
+        object.
     plugins : sequence
-        Plugin objects or modules for this run, beside those found by entry points.
+        Plugin objects or modules, in addition to the installed plugins.
     random_state : int
-        For protectors and samples that draw random numbers.
+        Seed of protectors and samples.
 
     Examples
     --------
@@ -94,7 +95,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
     >>> _ = anonymizer.fit(population, model=lambda x: x.salary > 50, desired=True)
     >>> queries = pd.DataFrame({"age": [26], "salary": [30]})
     >>> str(anonymizer.explain(queries)[0].region["age"])
-    '24–25'
+    '24–26'
     """
 
     policy_: PrivacyPolicy
@@ -102,8 +103,8 @@ class KAnonymizer(HostOnly, BaseEstimator):
     goal_: DesiredOutcome
     model_: LabelModel
     later_: list[LabelModel]
-    catalogue_: Catalogue | None  # None under a lookup guarantee
-    lookup_: Lookup | None  # None under a catalogue
+    catalogue_: Catalogue | None  # None with the lookup guarantee
+    lookup_: Lookup | None  # None with a catalogue
     detector_: Detector | None
     method_: str
 
@@ -121,7 +122,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         self.random_state = random_state
 
     def __sklearn_clone__(self) -> KAnonymizer:
-        """Return a new anonymizer with the same settings; plugins cannot be copied."""
+        """Return a new anonymizer with the same settings. Plugins are shared, not copied."""
         return KAnonymizer(**self.get_params(deep=False))
 
     def fit(
@@ -134,53 +135,54 @@ class KAnonymizer(HostOnly, BaseEstimator):
         later: Sequence[Any] = (),
         previous: Catalogue | str | Path | None = None,
     ) -> KAnonymizer:
-        """Bind population, model and desired outcome; everything that can be refused is refused
-        here.
+        """Build the catalogue, or prepare the lookup, for a desired outcome.
+
+        All settings are checked here, before the first query.
 
         Parameters
         ----------
         population : Population
-            The crowd to hide in: the rows that the explainer may return.
+            The training rows, among which people are counted.
         model : object with ``predict``, or callable
-            Returns one label per row; also a ``Booster`` of XGBoost or LightGBM and an
-            ``InferenceSession`` of ONNX.
+            Returns one label per row. A ``Booster`` of XGBoost or LightGBM and an
+            ``InferenceSession`` of ONNX work too.
         desired : label, set of labels, (low, high), "opposite" or callable
-            What a counterfactual must reach: one of the labels, or a number in the range (ends
-            included, None for no end). A callable takes labels and returns booleans.
+            The outcome that explanations reach: one of the labels, a number in the range (ends
+            included, None for no end), or any outcome other than the query's. A callable takes
+            labels and returns booleans.
         threshold : float, optional
-            Where the model returns probabilities: the least one at which the outcome is 1, or the
-            second class; see `Thresholded`.
+            For a model that returns probabilities: the outcome is 1, or the second class, if the
+            probability is at least this value; see `Thresholded`.
         later : sequence of models, optional
-            Models that were trained again: on bootstraps or folds of the rows, or last months'
-            models; eight are a good number. An answer of the catalogue then needs an outcome that
-            each of these gives too. The policy's margin is used with it only if it is a number.
+            Models that were trained again, for example on bootstraps or folds of the rows; eight
+            are a good number. Answers of the catalogue then have the desired outcome under each of
+            these models too. The margin "auto" is then 0.
         previous : Catalogue or path, optional
-            The catalogue that this one follows, or its file. An attacker may have both. A region
-            stays, bounds and all, while at least k of the people for whom it was made have been in
-            the table ever since, with the outcome under the model of each fit; otherwise it goes
-            with its entries. New regions are made for newcomers, and new private values of at least
-            2k of them. An attacker still sees which regions went, so that someone of their people
-            left or has another outcome. ``catalogue_.changes`` counts what is lost. Both fits need
-            the same key, and the schema's subject. Without `previous`, a fit is a release of its
-            own.
+            The earlier catalogue or its file, which an attacker may compare with the new one. A
+            region stays unchanged while at least k of its first members have been in the table at
+            every fit, with the outcome; otherwise it is dropped with its entries. New regions are
+            made for new people, and new private values need at least 2k of them. An attacker still
+            sees which regions were dropped, so that at least one of their members left or has
+            another outcome. ``catalogue_.changes`` counts the losses. Both fits need the same key,
+            and the schema needs a subject.
 
         Returns
         -------
         KAnonymizer
-            Itself.
+            The fitted anonymizer itself.
 
         Raises
         ------
         PolicyError
-            If k is above the number of people or of those with the outcome, l or t is asked without
-            sensitive attributes, or the method cannot give the guarantee.
+            If k is above the number of people or of people with the outcome, the policy has l or t
+            and the schema has no sensitive attribute, or the method cannot give the guarantee.
         ModelError
             If the model cannot be used.
         InputError
-            If `population` is not one, the method is unknown, or a protector has the name of a
-            built-in one.
+            If `population` is not a `Population`, the method is unknown, or a protector has the
+            name of a built-in protector.
         """
-        vars(self).pop("catalogue_", None)  # a fit that fails leaves nothing that answers
+        vars(self).pop("catalogue_", None)  # if the fit fails, the anonymizer is not fitted
         check_population(population)
         self.policy_ = policy_or(self.policy)
         check(self.policy_, self.method, population)
@@ -190,7 +192,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
             raise PolicyError('later= needs guarantee="catalogue"')
         if previous is not None and self.policy_.guarantee == "lookup":
             raise PolicyError('previous= needs guarantee="catalogue"')
-        with doing("asking the model about the training rows"):
+        with doing("labelling the training rows"):
             self._learn(population, thresholded(model, threshold), desired, models_later, previous)
         return self
 
@@ -205,30 +207,36 @@ class KAnonymizer(HostOnly, BaseEstimator):
         later: Sequence[Any] = (),
         plugins: Sequence[object] = (),
     ) -> KAnonymizer:
-        """Return a fitted anonymizer for a catalogue that was saved, without training rows.
+        """Return a fitted anonymizer for the file of a catalogue, without training rows.
 
-        It gives the same answers as the one whose ``catalogue_`` was saved. Counterfactuals cannot
-        be examined there, so `transform` is not possible; counts of people that need rows are None.
+        `explain` gives the same answers as the anonymizer that saved its ``catalogue_``.
+        `transform` needs training rows and raises. Counts of people that need rows are None.
 
         Parameters
         ----------
         path : str or Path
+            A file that `Catalogue.save` wrote.
         model : object with ``predict``, or callable
-            The model with which the catalogue was fitted.
+            The model that the catalogue was fitted with.
         key : bytes, optional
-            The key of the file; default: the environment variable ``CFK_KEY``.
+            The key of the file; by default, the environment variable ``CFK_KEY``.
         threshold : float, optional
             As in `fit`.
         later : sequence of models, optional
-            The later models with which it was fitted.
+            The later models that the catalogue was fitted with.
         plugins : sequence
+            As in the constructor.
+
+        Returns
+        -------
+        KAnonymizer
 
         Raises
         ------
         BundleError
-            If the file is not a catalogue, was changed, or needs another key.
+            If the file is not a catalogue, has been changed, or needs another key.
         ModelError
-            If the model is not the one with which the catalogue was fitted.
+            If the model differs from the one that the catalogue was fitted with.
         """
         models_later = [thresholded(later_model, threshold) for later_model in checked_later(later)]
         file = CatalogueFile.read(path, configured_key(key))
@@ -239,7 +247,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
     def of_catalogue(
         cls, catalogue: Catalogue, model: Any, *, plugins: Sequence[object] = ()
     ) -> KAnonymizer:
-        """Return a fitted anonymizer for a catalogue that was read from a file; see `load`."""
+        """Return a fitted anonymizer for a catalogue from a file; see `load`."""
         anonymizer = cls(policy=catalogue.policy, plugins=plugins)
         anonymizer.policy_ = catalogue.policy
         anonymizer.manager_ = load_plugins(plugins)
@@ -260,7 +268,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         later: Sequence[Any],
         previous: Catalogue | str | Path | None,
     ) -> None:
-        """Learn all attributes that end in an underscore, in the order in which they depend."""
+        """Set the fitted attributes, which end in an underscore."""
         self.manager_ = load_plugins(self.plugins)
         self.population_ = population
         self.goal_ = DesiredOutcome.of(desired)
@@ -293,7 +301,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         self._use(catalogue, model)
 
     def _use(self, catalogue: Catalogue | None, model: Any) -> None:
-        """Note the catalogue, and what every result states of its origin."""
+        """Store the catalogue, and the facts about the fit that every result records."""
         self.catalogue_ = catalogue
         self.explainer_sample_: dict[str, int] | None = None  # see `protect`
         versions = self.manager_.versions()
@@ -330,25 +338,29 @@ class KAnonymizer(HostOnly, BaseEstimator):
 
     @property
     def _facts(self) -> Mapping[str, Any]:
-        """What runs state of the training table."""
+        """Facts about the training table that runs log."""
         if self.catalogue_ is not None:
             return self.catalogue_.facts
         return facts_of(self._require_population("facts"), self.policy_.k)
 
     def _columns_to_warn_of(self) -> tuple[str, ...]:
-        """Return columns whose change is worth a warning; a fit for an audit gives none."""
+        """Return columns such as age and sex, whose change leads to a warning.
+
+        A fit for an audit returns none.
+        """
         if is_refitting():
             return ()
         return tuple(personal_columns(self.schema_.features))
 
     def _check_outcomes(self, population: Population) -> None:
-        """Refuse a goal, or words for outcomes, that the model's labels do not fit."""
-        labels = self.model_(population.frame.head(_TRIED)[list(population.schema.features)])
+        """Raise if the desired outcome, or the wording of outcomes, does not fit the labels."""
+        features = list(population.schema.features)
+        labels = self.model_(population.frame.head(_N_LABELLED)[features])
         self.goal_.check(self.model_.classes, labels)
         population.schema.wording.check_outcomes(self.model_.classes)
 
     def _lookup(self, population: Population) -> Lookup:
-        """Return what generalises an explainer's counterfactuals."""
+        """Return the lookup, which generalises an explainer's counterfactuals."""
         protector, method = choose_protector(self.method, self.manager_.protectors())
         return Lookup.build(
             population, self.policy_, self.model_, protector, method, self.random_state
@@ -363,37 +375,38 @@ class KAnonymizer(HostOnly, BaseEstimator):
         max_changes: int | None = None,
         progress: Progress | None = None,
     ) -> Explanations:
-        """Protect a table of counterfactual instances.
+        """Protect a table of counterfactuals.
 
-        Under a lookup guarantee, each is generalised and released. Under a catalogue none is
-        released, because an answer near to it could reveal a row of the training data: they are
-        examined for training rows, and each factual is answered as in `explain`.
+        With the lookup guarantee, each counterfactual is generalised and released. With a
+        catalogue, no counterfactual is released, because an answer near to it could reveal a
+        training row: they are compared with the training rows, for the record, and each factual is
+        answered as in `explain`.
 
         Parameters
         ----------
         counterfactuals : DataFrame, shape (n, n_features or more), or sequence of Counterfactual
-            Raw feature space, any column order; label, identifier and unknown columns are dropped.
+            In original units, with columns in any order. Other columns are ignored.
         factuals : DataFrame, shape (n, n_features or more), optional
-            The instance that each counterfactual explains. Needed for a catalogue, and if the
-            schema says what cannot change. With ``desired="opposite"`` but without it, the model's
-            outcome at the counterfactual counts as the desired one.
+            The query of each counterfactual. Required for a catalogue, and if the schema restricts
+            changes. Without it, ``desired="opposite"`` means the model's outcome at the
+            counterfactual.
         instance_based : bool
-            Whether the generator returns training rows or lightly changed ones.
+            Whether the explainer returns training rows, or such rows with small changes.
         max_changes : int, optional
             As in `explain`; needs the factuals.
         progress : callable, optional
-            Called with (done, total).
+            Called with the numbers (done, total) of counterfactuals.
 
         Returns
         -------
         Explanations
-            One entry per row, in order.
+            One explanation per row, in order.
 
         Raises
         ------
         InputError
             If the table lacks features, has duplicate columns or no rows, or the factuals are
-            needed and missing.
+            required and missing.
         """
         started = time.perf_counter()
         self._require_population("transform()")
@@ -411,7 +424,8 @@ class KAnonymizer(HostOnly, BaseEstimator):
             factuals = require_features(factuals, features, "factuals")
             if len(factuals) != len(frame):
                 raise InputError(
-                    f"{len(factuals)} factuals for {len(frame)} counterfactuals; give one each"
+                    f"{len(factuals)} factuals for {len(frame)} counterfactuals; give one factual"
+                    " for each"
                 )
             numbers, first, query = np.unique(number, return_index=True, return_inverse=True)
             queries = self.rows(factuals.iloc[first])
@@ -419,7 +433,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
             if not np.array_equal(codes, queries.codes[query], equal_nan=True):
                 raise InputError(
                     "counterfactuals of one query have different factuals; give each the factual of"
-                    " its query, or another query number"
+                    " its query, or number the queries differently"
                 )
         request = Request(
             numbers=numbers,
@@ -439,13 +453,13 @@ class KAnonymizer(HostOnly, BaseEstimator):
         """Raise if counterfactuals cannot be protected without the queries that they explain."""
         if self.catalogue_ is not None:
             raise InputError(
-                "a catalogue answers the person whom a counterfactual explains; give the factuals"
-                ' as well, or fit with PrivacyPolicy(guarantee="lookup")'
+                "a catalogue answers the queries of the counterfactuals; give the factuals as well,"
+                ' or fit with PrivacyPolicy(guarantee="lookup")'
             )
         if rules.max_changes is not None:
-            raise InputError("max_changes counts what a person changes; give the factuals as well")
+            raise InputError("max_changes needs the person's values; give the factuals as well")
         if rules.restricts(self.codes_):
-            raise InputError("the schema says how features may change; give the factuals as well")
+            raise InputError("the schema restricts changes; give the factuals as well")
 
     def rows(self, frame: pd.DataFrame) -> Rows:
         """Encode the features of a table."""
@@ -458,7 +472,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         permitted_range: Any = None,
         max_changes: int | None = None,
     ) -> CallRules:
-        """Return what a call permits; the arguments are those of `explain`."""
+        """Return the constraints of a call; the arguments are those of `explain`."""
         return CallRules.read(self.codes_, features_to_vary, permitted_range, max_changes)
 
     @property
@@ -477,19 +491,22 @@ class KAnonymizer(HostOnly, BaseEstimator):
         depends_on_no_row: bool = False,
         track: Track = False,
     ) -> Explanations:
-        """Answer a request; `explain`, `transform` and wrapped explainers end here.
+        """Answer the request of `explain`, `transform` or a protected explainer.
+
+        If anything fails, all explanations are withheld.
 
         Parameters
         ----------
         request : Request
         generator : str
-            What proposed the counterfactuals, for the record.
+            The name of the explainer, for the record.
         instance_based : bool
-            Whether the explainer returns training rows or lightly changed ones.
+            Whether the explainer returns training rows, or such rows with small changes.
         depends_on_no_row : bool
             Whether the explainer's adapter declares that no counterfactual depends on a single
-            training row. A catalogue's search then starts at the counterfactuals as well.
+            training row. A catalogue's search then also starts at the counterfactuals.
         track : bool, str or RunLogger
+            As in `explain`.
         """
         findings: list[NativeStatus | None] = [None] * len(request)
         with _showing_progress(request.progress) as progress:
@@ -509,24 +526,22 @@ class KAnonymizer(HostOnly, BaseEstimator):
         *,
         instance_based: bool,
     ) -> None:
-        """Note what detection finds of each counterfactual."""
+        """Compare each counterfactual with the training rows; write into `findings` by slot."""
         counterfactuals = request.counterfactuals
         if counterfactuals is None or not len(request.slot_of_counterfactual):
             return
         try:
-            of_counterfactuals = self.findings(counterfactuals, instance_based=instance_based)
+            status = self.findings(counterfactuals, instance_based=instance_based)
         except CFKError as error:
             if self.catalogue_ is None:
                 raise
-            _log.warning("counterfactuals were not examined: %s", error)
+            _log.warning("counterfactuals were not compared with training rows: %s", error)
             return
-        for slot, finding in zip(
-            request.slot_of_counterfactual.tolist(), of_counterfactuals, strict=True
-        ):
+        for slot, finding in zip(request.slot_of_counterfactual.tolist(), status, strict=True):
             findings[slot] = finding
 
     def _explanations(self, request: Request, depends_on_no_row: bool) -> list[Explanation]:
-        """Return the explanations that the catalogue, or the lookup, has for a request."""
+        """Return the explanations of the catalogue, or of the lookup, for a request."""
         if self.lookup_ is None and self.catalogue_ is not None and request.queries is not None:
             starts = request.counterfactuals if depends_on_no_row else None
             return answer(
@@ -534,21 +549,21 @@ class KAnonymizer(HostOnly, BaseEstimator):
             )
         if self.lookup_ is not None and request.counterfactuals is not None:
             return self.lookup_.answer(request, request.counterfactuals)
-        raise InputError  # no caller does: a catalogue gets queries, and a lookup counterfactuals
+        raise InputError  # not reached: a catalogue gets queries, and a lookup counterfactuals
 
     def findings(
         self, counterfactuals: Rows, *, instance_based: bool
     ) -> tuple[NativeStatus | None, ...]:
-        """Return what detection finds of each counterfactual.
+        """Return for each counterfactual whether it equals a training row, or nearly does.
 
-        Plugins may make findings worse, never better.
+        Plugins may make a finding worse, never better.
 
         Raises
         ------
         PluginError
             If detection fails.
         PolicyError
-            If not all training rows are in memory.
+            If this process does not have all training rows.
         """
         detector = self._require_detector()
         with failing_closed():
@@ -556,8 +571,8 @@ class KAnonymizer(HostOnly, BaseEstimator):
             if "cfk_detect" not in self.manager_.hooks:
                 return findings
             population = self._require_population("detection")
-            by_plugins = self.manager_.detect(counterfactuals.frame, population)
-            return tuple(worst(*pair) for pair in zip(findings, by_plugins, strict=True))
+            plugin_findings = self.manager_.detect(counterfactuals.frame, population)
+            return tuple(worst(*pair) for pair in zip(findings, plugin_findings, strict=True))
 
     def explain(
         self,
@@ -573,67 +588,68 @@ class KAnonymizer(HostOnly, BaseEstimator):
         groups: str | None = None,
         keep: Sequence[str] = (),
     ) -> Explanations:
-        """Answer queries from the catalogue with the nearest answers that are true for the person
-        who asks.
+        """Answer queries from the catalogue, with the nearest answers that are true for the person.
 
-        True: the model gives the desired outcome, with the margin, for exactly what the answer
-        advises. Needs ``guarantee="catalogue"``. An answer depends only on the query, the catalogue
-        and the model: anyone who keeps asking learns the catalogue and where the model's outcome
-        changes.
+        An answer is true if the model gives the desired outcome, with the margin, for the values
+        that the answer advises. Needs ``guarantee="catalogue"``. An answer depends only on the
+        query, the catalogue and the model. An attacker with many queries can learn the whole
+        catalogue and the model's decision boundary.
 
         Parameters
         ----------
-        queries : DataFrame, shape (n, n_features or more)
-            Or a DataFrame of Spark: its workers answer the queries, and the result is a table of
-            Spark; see `cfk_plugin.release.spark`.
+        queries : DataFrame, shape (n_queries, n_features or more)
+            Instances to explain, in original units. The workers answer the queries of a Spark
+            DataFrame, and the result is a Spark DataFrame; see `cfk_plugin.release.spark`.
         answers : int
-            How many answers to give to each query, from near to far. Of any two, each asks for at
-            most half of some change that the other asks for, or for another category. If there are
-            fewer such answers, the others are withheld as ``no_other_answer``.
+            The number of answers for each query, from near to far. Of any two answers, each asks
+            for at most half of a change of the other, or for another category. If there are too
+            few such answers, the others are withheld as ``no_other_answer``.
         desired : label, optional
-            The outcome that this call asks for: where the anonymizer was fitted for "opposite", one
-            of the model's labels. Default: what it was fitted for.
+            The desired outcome of this call: one of the model's labels, if the anonymizer was
+            fitted for "opposite". By default, the outcome of the fit.
         features_to_vary : "all" or sequence of str
-            Features that an answer may ask to change; it leaves the others as they are. What the
-            schema declares immutable, monotone or never advised holds in addition.
+            The features that an answer may ask to change. The schema's restrictions (immutable,
+            monotone, never advised) also apply.
         permitted_range : mapping of feature to range, optional
-            What an answer may change a feature to: ``[low, high]`` for a number, a list of values
-            for all else.
+            The values that an answer may change a feature to: ``[low, high]`` for a number, a list
+            of values for any other feature.
         max_changes : int, optional
-            How many features an answer may ask to change: those that its sentence lists. If there
-            is no such answer, it is withheld as ``no_actionable_answer``.
+            The largest number of features that an answer may ask to change. If there is no such
+            answer, it is withheld as ``no_actionable_answer``.
         progress : callable, optional
-            Called with (done, total).
+            Called with the numbers (done, total) of queries.
         track : bool, str or RunLogger
             Whether to log the result to MLflow, or the name of the experiment to log to.
         groups : str, optional
-            Column that divides those who ask into groups in the logged runs; see
+            Column that divides applicants into groups in the logged runs; see
             `Explanations.by_group`.
         keep : sequence of str
-            Columns of a table of Spark that stay next to its answers, such as an id.
+            Columns of a Spark DataFrame to copy to the result, such as an id.
 
         Returns
         -------
         Explanations
-            `answers` entries per query, in order. Of a table of Spark, a lazy table of records.
+            `answers` explanations for each query, in order. For a Spark DataFrame, a lazy Spark
+            DataFrame of records.
 
         Raises
         ------
         PolicyError
             If the guarantee has no catalogue.
         InputError
-            As `transform`; also if a constraint does not name a feature, is empty, or is outside of
-            what is declared, or `max_changes` is no whole number from 1 on.
+            If `queries` lacks features, has duplicate columns or no rows; if a constraint does not
+            name a feature, is empty, or is outside the declared values; or if `max_changes` is not
+            a whole number of at least 1.
         """
         started = time.perf_counter()
         self._require_catalogue("explain()")
         if is_spark_table(queries):
             if desired is not None or progress is not None or track or groups is not None:
                 raise InputError(
-                    "desired=, progress=, track= and groups= are not for tables of Spark; fit for"
-                    " the outcome, and log what you read from the result"
+                    "desired=, progress=, track= and groups= are not for Spark tables; fit for"
+                    " the outcome, and log the records that you read from the result"
                 )
-            from cfk_plugin.release.spark import explained  # it imports this module
+            from cfk_plugin.release.spark import explained  # not at the top: it imports this module
 
             constraints = {
                 "answers": whole_number("answers", answers),
@@ -641,10 +657,12 @@ class KAnonymizer(HostOnly, BaseEstimator):
                 "permitted_range": permitted_range,
                 "max_changes": most_changes(max_changes),
             }
-            of_spark: Explanations = explained(self, queries, constraints, keep)
-            return of_spark
+            spark_table: Explanations = explained(self, queries, constraints, keep)
+            return spark_table
         if len(keep):
-            raise InputError("keep= is for tables of Spark; other answers are in order")
+            raise InputError(
+                "keep= is for Spark tables; here, the answers have the order of the queries"
+            )
         frame = require_features(queries, self.schema_.features, "queries")
         positions = np.arange(len(frame))
         request = Request(
@@ -661,20 +679,18 @@ class KAnonymizer(HostOnly, BaseEstimator):
         return self.answer(request, "catalogue", track=track)
 
     def published(self) -> Explanations:
-        """Return the whole catalogue, entry by entry, in the form in which it can be published.
+        """Return all entries of the catalogue, which can be published.
 
-        All answers are made of it and the model. The private values of an entry belong to at least
-        k people or to no one. It does not hide who may be in the table. The order of entries
-        follows from what they say.
+        The private values of an entry belong to at least k people or to no one. The order of the
+        entries discloses nothing more. The publication does not hide who may be in the table.
 
         If an earlier catalogue of the same people was published, and `fit` did not get it as
-        ``previous``, an attacker who compares the two learns something about the people who joined
-        or left.
+        ``previous``, an attacker who compares the two can learn about people who joined or left.
 
         Returns
         -------
         Explanations
-            Entry i is answer i; none is withheld.
+            One released explanation per entry. Its `query` is its position.
 
         Raises
         ------
@@ -685,11 +701,11 @@ class KAnonymizer(HostOnly, BaseEstimator):
         """
         catalogue = self._require_catalogue("published()")
         entries = catalogue.published()
-        nothing = np.empty(0, dtype=np.int64)
+        no_positions = np.empty(0, dtype=np.int64)
         request = Request(
-            numbers=nothing,
+            numbers=no_positions,
             queries=None,
-            query_of_slot=nothing,
+            query_of_slot=no_positions,
             goal=self.goal_,
             rules=self.rules(),
             codes=self.codes_,
@@ -697,7 +713,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         return self._result(request, entries, None, "catalogue", kind="catalogue")
 
     def _require_catalogue(self, caller: str) -> Catalogue:
-        """Return the catalogue for a method of this class; refuse if there is none."""
+        """Return the catalogue, or raise an error that names the calling method."""
         self._check_fitted()
         if self.catalogue_ is None:
             raise PolicyError(
@@ -706,17 +722,17 @@ class KAnonymizer(HostOnly, BaseEstimator):
         return self.catalogue_
 
     def _require_population(self, caller: str) -> Population:
-        """Return the training table; refuse if a catalogue was loaded without it."""
+        """Return the training table, or raise if the catalogue was loaded without it."""
         self._check_fitted()
         if self.population_ is None:
             raise PolicyError(
-                f"{caller} needs the training table, and a loaded catalogue only answers queries:"
-                " use explain()"
+                f"{caller} needs the training table, which a loaded catalogue does not have; use"
+                " explain()"
             )
         return self.population_
 
     def _require_detector(self) -> Detector:
-        """Return the detector; refuse if not all training rows are in memory."""
+        """Return the detector, or raise if this process does not have all training rows."""
         if self.detector_ is None:
             raise PolicyError(
                 "counterfactuals can only be compared with training rows in memory: fit with"
@@ -725,19 +741,20 @@ class KAnonymizer(HostOnly, BaseEstimator):
         return self.detector_
 
     def goal_of_call(self, desired: Any) -> DesiredOutcome:
-        """Return the goal of a call, which may name an outcome itself.
+        """Return the goal of a call that may name a desired outcome.
 
-        Refused is an outcome other than the one protected for and, where only eligible people
-        count, another range: which ranges are answered would reveal people's outcomes.
+        Raises `InputError` if the goal of the fit does not include the outcome. If k counts people
+        with the desired outcome, the call cannot name a part of it, such as a narrower range:
+        the ranges that have an answer would reveal people's outcomes.
         """
         if desired is None:
             return self.goal_
         goal = self.goal_.of_call(desired, self.model_.classes)
         if self.policy_.counts_eligible and not self.goal_.keeps_classes_whole(goal):
             raise InputError(
-                "the call asks for a part of the outcomes, and the k people are those with the"
-                " outcome that was protected for; protect the explainer with desired=(low, high) or"
-                " a set, and ask for the same"
+                "the call desires only a part of the outcomes that the fit protects, and k counts"
+                " people with any of these; protect the explainer with the same desired=(low, high)"
+                " or set as the call"
             )
         return goal
 
@@ -751,9 +768,9 @@ class KAnonymizer(HostOnly, BaseEstimator):
         *,
         kind: Kind = "answers",
     ) -> Explanations:
-        """Record explanations, tell plugins, and return them in order.
+        """Log explanations, pass them to plugins, and return them as `Explanations`.
 
-        They are withheld if `track` asks for records, and none can be kept.
+        If `track` requires a record and it cannot be written, all of them are withheld.
         """
         tolerance = None if self.detector_ is None else self.detector_.used
         index = None
@@ -795,7 +812,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
     def _warn_of_personal_columns(
         self, explanations: Sequence[Explanation], request: Request
     ) -> None:
-        """Warn, once per fit, if answers change who a person is and nobody said whether they can.
+        """Warn, once per fit, if answers change columns such as age that the schema leaves open.
 
         The warning names columns, and no value.
         """
@@ -814,7 +831,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
         if changed:
             self._personal_columns = ()
             columns = [name for name in names if name in changed]
-            warn(_what_nobody_can_change(columns), PersonalColumnWarning)
+            warn(_text_about_personal_columns(columns), PersonalColumnWarning)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "catalogue_"):
@@ -842,7 +859,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
 
 @contextmanager
 def _showing_progress(progress: Progress | None) -> Iterator[Progress]:
-    """Yield a callback that shows progress: by the user's own callable, or else as a line."""
+    """Yield a progress callback: the caller's, or one that draws a line on a terminal."""
     if progress is None:
         with doing("explaining"):
             yield advance
@@ -851,23 +868,23 @@ def _showing_progress(progress: Progress | None) -> Iterator[Progress]:
         yield shown_progress
 
 
-def _what_nobody_can_change(columns: Sequence[str]) -> str:
+def _text_about_personal_columns(columns: Sequence[str]) -> str:
     """Return the text of a warning about columns that answers change."""
     listed = ", ".join(f'"{name}"' for name in columns)
     text = (
-        f"answers tell people to change {', '.join(columns)}. If nobody can change that, say so:"
-        f" Schema.from_frame(..., immutable=[{listed}])"
+        f"answers ask people to change {', '.join(columns)}. If people cannot change a column,"
+        f" declare it: Schema.from_frame(..., immutable=[{listed}])"
     )
     ages = age_columns(columns)
     if ages:
-        text += f'. What may only grow is monotone={{"{ages[0]}": "increase"}}'
+        text += f'. If it can only grow, declare monotone={{"{ages[0]}": "increase"}}'
     return text
 
 
 def release_record(
     entry: Explanation, method: str, policy_hash: str, population: str = ""
 ) -> ReleaseRecord:
-    """Return what plugins are told of an explanation; it has no value of any attribute."""
+    """Return the record of an explanation for plugins, which contains no value of a row."""
     record = ReleaseRecord(
         status=entry.status, method=method, policy_hash=policy_hash, population=population
     )

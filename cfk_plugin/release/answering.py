@@ -1,7 +1,7 @@
-"""Answering a request from the catalogue.
+"""Answer a request from the catalogue.
 
-The model labels the queries; the search finds answers; the recount certifies each or withholds it;
-explanations are built.
+The model labels the queries, the search finds answers, the recount certifies or withholds each
+answer, and the explanations are built.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from cfk_plugin.release.recount import Advice, Certified, Claims
 from cfk_plugin.release.request import Request, Rows
 from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, Withheld, values_of
 
-_AT_ONCE = 256  # queries that are answered together
-_FEW = 4  # up to so many queries are answered with as few calls of the model as possible
+_BATCH_SIZE = 256  # queries that are answered together
+_FEW = 4  # up to this number of queries, the calls of the model take most of the time
 
 
 def answer(catalogue: Catalogue, request: Request, queries: Rows) -> list[Explanation]:
-    """Return the explanations that a request asks for.
+    """Return one explanation, released or withheld, for each slot of a request.
 
     Parameters
     ----------
     catalogue : Catalogue
     request : Request
-        Its counterfactuals are more starts of the search.
+        Its counterfactuals, if any, are further starts of the search.
     queries : Rows
-        Those of the request.
+        The encoded queries of the request.
 
     Raises
     ------
@@ -65,15 +65,20 @@ class _Candidate(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Batch(HostOnly):
-    """Queries that are answered together, n of them.
+    """Queries that are answered together.
 
     Attributes
     ----------
-    query : shape (n,); position in the request
-    rows : shape (n, n_features)
+    query : shape (n_queries,)
+        Positions of the queries in the request.
+    rows : shape (n_queries, n_features)
+        Their codes.
     limits : Limits
-    n_answers : shape (n,)
-    starts : shape (n_starts, n, n_features); counterfactuals of an explainer, NaN for none
+        The values that each query may change to.
+    n_answers : shape (n_queries,)
+        The number of answers that each query asks for.
+    starts : shape (n_starts, n_queries, n_features)
+        Counterfactuals of an explainer; NaN if a query has fewer than n_starts.
     """
 
     query: Ints
@@ -86,7 +91,7 @@ class _Batch(HostOnly):
         return len(self.query)
 
     def take(self, positions: Ints) -> _Batch:
-        """Return some of the queries."""
+        """Return the batch of the queries at these positions."""
         return _Batch(
             self.query[positions],
             self.rows[positions],
@@ -105,7 +110,10 @@ class _Answering(HostOnly):
     queries: Rows
 
     def answers(self, valid: Ints) -> dict[int, Iterator[Explanation]]:
-        """Return the explanations of queries without faults, by position in the request."""
+        """Return the explanations of the valid queries, by the query's position in the request.
+
+        `valid` contains these positions.
+        """
         if not len(valid):
             return {}
         rows = self.queries.codes[valid]
@@ -115,7 +123,8 @@ class _Answering(HostOnly):
         )
         candidates = None
         if len(batch) <= _FEW and not self.request.goal.needs_factual_labels:
-            # The first question of the search is about the queries as well, which saves a call.
+            # The search labels the queries too, and the model remembers the labels. Searching
+            # before the labels are needed saves one call of the model.
             candidates = self._candidates(batch)
         is_met = self.request.goal.is_met_already(len(batch), lambda: self._labels(batch))
         explanations = {
@@ -123,22 +132,22 @@ class _Answering(HostOnly):
             for query, n in zip(valid.tolist(), batch.n_answers.tolist(), strict=True)
         }
         unmet = np.flatnonzero(~is_met)
-        for start in range(0, len(unmet), _AT_ONCE):
-            some = unmet[start : start + _AT_ONCE]
-            part = batch.take(some)
+        for start in range(0, len(unmet), _BATCH_SIZE):
+            positions = unmet[start : start + _BATCH_SIZE]
+            some_queries = batch.take(positions)
             if candidates is None:
-                of_part = self._candidates(part)
+                some_candidates = self._candidates(some_queries)
             else:
-                of_part = [candidates[i] for i in some.tolist()]
-            explanations |= self._explanations(part, of_part)
+                some_candidates = [candidates[i] for i in positions.tolist()]
+            explanations |= self._explanations(some_queries, some_candidates)
             if self.request.progress is not None:
-                self.request.progress(start + len(some), len(unmet))
+                self.request.progress(start + len(positions), len(unmet))
         return {query: iter(of_query) for query, of_query in explanations.items()}
 
     def _starts(self, valid: Ints) -> Floats:
-        """Return an explainer's counterfactuals of some queries, (n_starts, n_queries, n_features).
+        """Return the explainer's counterfactuals of the valid queries.
 
-        NaN stands for none.
+        The shape is (n_starts, n_valid, n_features), with NaN if a query has fewer starts.
         """
         counterfactuals = self.request.counterfactuals
         if counterfactuals is None:
@@ -157,7 +166,7 @@ class _Answering(HostOnly):
         return self.catalogue.codes
 
     def _labels(self, batch: _Batch) -> Labels:
-        """Return the model's label of each query, shape (n,); it remembers them."""
+        """Return the model's label of each query, shape (n_queries,). The model remembers them."""
         return self.catalogue.model.labels(batch.rows)
 
     def _withheld(self, query: int, reason: str) -> Explanation:
@@ -166,50 +175,55 @@ class _Answering(HostOnly):
     # The search
 
     def _candidates(self, batch: _Batch) -> list[list[_Candidate]]:
-        """Return the nearest answers to each query from all parts, near ones first."""
+        """Return the nearest answers of all parts to each query, the nearest first."""
         candidates: list[list[_Candidate]] = [[] for _ in range(len(batch))]
         for part in self.catalogue.parts:
-            asking = self._queries_for(part, batch)
-            some = batch.take(asking)
+            positions = self._queries_for(part, batch)
+            queries = batch.take(positions)
             n_answers = int(batch.n_answers.max())
-            answers = explain(part.catalogue, some.rows, some.limits, n_answers, some.starts)
-            for i, answers_to_query in zip(asking.tolist(), answers, strict=True):
-                candidates[i] += [_Candidate(part, answer) for answer in answers_to_query]
+            answers_of_query = explain(
+                part.catalogue, queries.rows, queries.limits, n_answers, queries.starts
+            )
+            for i, answers in zip(positions.tolist(), answers_of_query, strict=True):
+                candidates[i] += [_Candidate(part, answer) for answer in answers]
         for of_query in candidates:
             of_query.sort(key=lambda candidate: candidate.answer.distance)
         return candidates
 
     def _queries_for(self, part: Part, batch: _Batch) -> Ints:
-        """Return the positions of the queries that may ask for a part's outcome."""
+        """Return the positions of the queries in the batch that desire a part's outcome."""
         if part.label is None:
             return np.arange(len(batch))
         outcome = np.empty(1, dtype=object)
         outcome[0] = part.label
-        is_asking = self.request.goal.is_met_by_query(outcome, self._labels(batch))[:, 0]
-        return np.flatnonzero(is_asking)
+        is_desired = self.request.goal.is_met_by_query(outcome, self._labels(batch))[:, 0]
+        return np.flatnonzero(is_desired)
 
     # Explanations
 
     def _explanations(
         self, batch: _Batch, candidates: Sequence[Sequence[_Candidate]]
     ) -> dict[int, list[Explanation]]:
-        """Return the explanations of some queries, and why there are no more, by position."""
-        recounted: list[list[tuple[float, Explanation]]] = [[] for _ in range(len(batch))]
+        """Return the explanations of each query, by its position in the request.
+
+        If a query has too few candidates, the other slots are withheld with the reason.
+        """
+        by_distance: list[list[tuple[float, Explanation]]] = [[] for _ in range(len(batch))]
         for part in self.catalogue.parts:
-            chosen = [
+            answers = [
                 replace(candidate.answer, query=i)
                 for i, of_query in enumerate(candidates)
                 for candidate in of_query[: batch.n_answers[i]]
                 if candidate.part is part
             ]
-            if chosen:
-                explained = self._recounted(part, batch, chosen)
-                for answer, explanation in zip(chosen, explained, strict=True):
-                    recounted[answer.query].append((answer.distance, explanation))
+            if answers:
+                explained = self._recounted(part, batch, answers)
+                for answer, explanation in zip(answers, explained, strict=True):
+                    by_distance[answer.query].append((answer.distance, explanation))
         explanations: dict[int, list[Explanation]] = {}
         for i, query in enumerate(batch.query.tolist()):
-            near_first = sorted(recounted[i], key=itemgetter(0))
-            of_query = [explanation for _, explanation in near_first]
+            nearest_first = sorted(by_distance[i], key=itemgetter(0))
+            of_query = [explanation for _, explanation in nearest_first]
             reason = "no_other_answer" if of_query else self._reason_without_answer
             n_lacking = int(batch.n_answers[i]) - len(of_query)
             explanations[query] = of_query + [self._withheld(query, reason)] * n_lacking
@@ -223,13 +237,13 @@ class _Answering(HostOnly):
     def _recounted(
         self, part: Part, batch: _Batch, answers: Sequence[Answer]
     ) -> Iterator[Explanation]:
-        """Yield each answer as an explanation, or withheld."""
+        """Recount answers of a part, and yield each as a released or withheld explanation."""
         query = np.array([answer.query for answer in answers], dtype=np.int64)
         points = np.stack([answer.point for answer in answers])
         region = np.array([answer.region for answer in answers], dtype=np.int64)
         private = points[:, self._codes.private]
         claims = Claims(region, private, Advice(points, batch.limits.take(query)))
-        # The search for the least values is also about what the recount asks, which saves a call.
+        # The rows of the recount go into the same call of the model, which remembers their labels.
         questions = part.recounter.questions(claims)
         least = least_values(part.catalogue, answers, batch.rows, batch.limits, questions)
         verdicts = part.recounter.judge(claims)
@@ -257,7 +271,10 @@ class _Answering(HostOnly):
     def _with_origins(
         self, verdict: Certified, part: Part, point: Floats, query: Floats
     ) -> Certified:
-        """Note which private values of a point are the query's own, and which are moved."""
+        """Add the names of private values that equal the query's, and of those that were moved.
+
+        A moved value is neither the query's nor a shared value, but between the two.
+        """
         unchanged: list[str] = []
         moved: list[str] = []
         for j, shared in zip(self._codes.private.tolist(), part.catalogue.shared, strict=True):

@@ -1,11 +1,8 @@
-"""The catalogue: a fixed list of answers for each outcome that a query may ask for.
+"""The catalogue: a fixed list of answers for each outcome. `release.answering` answers from it.
 
-People with an outcome form the groups of the catalogue for it (`protection.catalogue`). If the
-outcome is named, there is one catalogue. If each query asks for another outcome than its own, there
-is one for each label of the model, so every person is a member of groups of one catalogue only; a
-query is answered from the catalogues of the labels that it may ask for.
-
-`release.answering` answers queries from it.
+The groups of an outcome's catalogue consist of people with this outcome (`protection.catalogue`).
+If the user names the desired outcome, there is one such catalogue. With "opposite", there is one
+for each label of the model, and a query is answered from those of all labels except its own.
 """
 
 from __future__ import annotations
@@ -49,8 +46,8 @@ from cfk_plugin.release.recount import (
 from cfk_plugin.release.results import GeneralizedCounterfactual
 
 _log = logging.getLogger("cfk_plugin")
-_AT_ONCE = 256  # entries that are counted together
-_CONTENT = ("outcome", "region", "released")  # what an entry says; no two entries say the same
+_BATCH_SIZE = 256  # entries that are recounted together
+_CONTENT = ("outcome", "region", "released")  # keys that identify a published entry
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,9 +57,10 @@ class Part(HostOnly):
     Attributes
     ----------
     label : label of the model, optional
-        The outcome, if there is a catalogue for each label.
+        The outcome if there is a catalogue for each label; otherwise None.
     catalogue : OutcomeCatalogue
     recounter : Recounter
+        Counts the answers of this catalogue again.
     """
 
     label: Any
@@ -74,24 +72,30 @@ class Part(HostOnly):
 class Catalogue(HostOnly):
     """A fixed list of answers, from which queries are answered.
 
-    Made by `KAnonymizer.fit`, as its ``catalogue_``. It does not hide who is in the training table.
+    `KAnonymizer.fit` makes it, as ``catalogue_``. It belongs to the data holder, like the training
+    table; `published` returns the part that can be released. It does not hide who is in the
+    training table.
 
     Attributes
     ----------
     schema : Schema
     policy : PrivacyPolicy
+    goal : DesiredOutcome
+    model : Model
+    parts : sequence of Part
+        The catalogue of each outcome.
     fingerprint : str
-        That of the population.
+        The keyed fingerprint of the population.
     facts : mapping
-        What runs state of the training table; see `cfk_plugin.metrics.provenance`.
+        Facts about the training table that runs log; see `cfk_plugin.metrics.provenance`.
     notes : mapping
-        What the caller of `save` wrote into the file.
+        The notes that the caller of `save` wrote into the file.
     order_key : bytes
-        Decides the order in which entries are published.
+        Determines the order of published entries.
     key : bytes
-        That of the population, or of the file.
+        The key of the population, or of the file.
     changes : Changes, optional
-        How it differs from the previous catalogue, if it was fitted with one.
+        The differences from the previous catalogue, after a fit with ``previous``.
     """
 
     schema: Schema
@@ -117,7 +121,7 @@ class Catalogue(HostOnly):
         random_state: int,
         previous: Catalogue | str | Path | None = None,
     ) -> Catalogue:
-        """Build the catalogue of a training table, after a previous one if there is one.
+        """Build the catalogue of a training table; see `KAnonymizer.fit` for `previous`.
 
         Raises
         ------
@@ -134,30 +138,29 @@ class Catalogue(HostOnly):
             t=policy.t,
             max_ncp=policy.max_ncp,
         )
-        before = None if previous is None else _previous(previous, population, goal)
+        previous_outcomes = None if previous is None else _previous(previous, population, goal)
         parts = []
-        refusals = []
+        errors = []
         for label, model_of_label in _models(model, goal, population):
             try:
-                of_label = None if before is None else before.of_label(natural(label))
+                previous_catalogue = None
+                if previous_outcomes is not None:
+                    previous_catalogue = previous_outcomes.of_label(natural(label))
                 catalogue = _outcome_catalogue(
-                    population, policy, model_of_label, settings, random_state, of_label
+                    population, policy, model_of_label, settings, random_state, previous_catalogue
                 )
             except PolicyError as error:
-                refusals.append(error)
+                errors.append(error)
                 continue
             table = TrainingTable(population, catalogue.model)
             people = PeopleHere(table, _regions(catalogue), catalogue.members)
-            parts.append(
-                Part(
-                    label, catalogue, _recounter(catalogue, policy, people, population.fingerprint)
-                )
-            )
+            recounter = _recounter(catalogue, policy, people, population.fingerprint)
+            parts.append(Part(label, catalogue, recounter))
         if not parts:
-            raise refusals[0]
+            raise errors[0]
         changes = None
-        if before is not None:
-            changes = before.changes(
+        if previous_outcomes is not None:
+            changes = previous_outcomes.changes(
                 {
                     natural(part.label): part.catalogue.changes
                     for part in parts
@@ -186,17 +189,17 @@ class Catalogue(HostOnly):
 
     @property
     def n_people(self) -> int:
-        """People in the training table."""
+        """The number of people in the training table."""
         return int(self.facts["people"])
 
     @property
     def n_entries(self) -> int:
-        """Number of entries, for all outcomes."""
+        """The number of entries of all outcomes."""
         return sum(len(part.catalogue.entries) for part in self.parts)
 
     @property
     def n_regions(self) -> int:
-        """Number of regions, for all outcomes."""
+        """The number of regions of all outcomes."""
         return sum(len(part.catalogue.regions) for part in self.parts)
 
     def __len__(self) -> int:
@@ -206,10 +209,10 @@ class Catalogue(HostOnly):
         return f"{self.n_entries} entries, {self.n_regions} regions"
 
     def published(self) -> list[GeneralizedCounterfactual]:
-        """Return every entry that meets the policy, each once.
+        """Return every entry that satisfies the policy, without duplicates.
 
-        Their order follows from a keyed digest of what they say, so it says nothing else, and the
-        same table gives the same list. Each entry has its position as its number.
+        The entries are in the order of a keyed digest of their content: the order discloses nothing
+        more, and the same table gives the same list. The `query` of an entry is its position.
 
         Raises
         ------
@@ -227,16 +230,16 @@ class Catalogue(HostOnly):
         return [entry_of_digest[digest].with_query(i) for i, digest in enumerate(digests)]
 
     def _entries(self, part: Part) -> Iterator[GeneralizedCounterfactual]:
-        """Yield the entries of a part that meet the policy."""
+        """Yield the entries of a part that satisfy the policy."""
         entries = part.catalogue.entries
         outcome = self.goal.common_outcome or Outcome()
         if part.label is not None:
             outcome = Outcome(natural(part.label))
-        for first in range(0, len(entries), _AT_ONCE):
-            some = entries.take(np.arange(first, min(first + _AT_ONCE, len(entries))))
+        for start in range(0, len(entries), _BATCH_SIZE):
+            batch = entries.take(np.arange(start, min(start + _BATCH_SIZE, len(entries))))
             with failing_closed():
-                verdicts = part.recounter.judge(Claims(some.region, some.values))
-            for verdict, private in zip(verdicts, some.values, strict=True):
+                verdicts = part.recounter.judge(Claims(batch.region, batch.values))
+            for verdict, private in zip(verdicts, batch.values, strict=True):
                 if isinstance(verdict, Certified):
                     yield GeneralizedCounterfactual.of_verdict(
                         verdict, -1, private, outcome, self.codes, self.schema
@@ -252,23 +255,23 @@ class Catalogue(HostOnly):
         notes: Mapping[str, Any] | None = None,
         handles: bool = True,
     ) -> None:
-        """Write the catalogue to one file, with which another process gives the same answers.
+        """Write the catalogue to a file, from which another process can give the same answers.
 
-        The file has no row of the training table, and of private values only those that k people
-        share or nobody has. It belongs to the data holder, like the training table: it is not a
-        release. `published` is.
+        The file contains no row of the training table. Its private values are shared by at least k
+        people, or no person has them. It belongs to the data holder, like the training table, and
+        must not be released; use `published` for that.
 
         Parameters
         ----------
         path : str or Path
         key : bytes, optional
-            Seals the file; default: the environment variable ``CFK_KEY``. Without a key, changes on
-            purpose are not detected.
+            Authenticates the file; by default, the environment variable ``CFK_KEY``. Without a key,
+            a reader cannot detect a deliberate change.
         notes : mapping, optional
-            Plain values for the reader of the file, found in `notes`.
+            Plain values for the reader of the file, who gets them as `notes`.
         handles : bool
-            Whether the file says, in keyed digests, who its people are. ``fit(previous=...)`` needs
-            it. There are none without a key, or without a subject in the schema.
+            Whether the file contains keyed digests of the people in its groups, which
+            ``fit(previous=...)`` needs. They also require a key, and a subject in the schema.
 
         Raises
         ------
@@ -304,24 +307,31 @@ class Catalogue(HostOnly):
 
     @classmethod
     def of_file(cls, file: CatalogueFile, model: Any, later: Sequence[Any] = ()) -> Catalogue:
-        """Return the catalogue of a file that was read; see `KAnonymizer.load`."""
+        """Return the catalogue of a file; see `KAnonymizer.load`.
+
+        Raises
+        ------
+        ModelError
+            If there are more or fewer later models than at the fit.
+        """
         facts = file.facts
         policy = PrivacyPolicy(**facts["policy"])
         goal = DesiredOutcome.of_json(facts["goal"])
         if len(later) != facts["n_later"]:
             raise ModelError(
-                f"the catalogue was fitted with {facts['n_later']} later models, and {len(later)}"
-                " are given; give the same ones as later="
+                f"the catalogue was fitted with {facts['n_later']} later models, got {len(later)};"
+                " give the same models as later="
             )
-        label_models = [LabelModel(some, file.codes.names, goal) for some in [model, *later]]
-        asked = Model(file.codes, label_models[0], _is_met(goal, None), later=label_models[1:])
+        label_model = LabelModel(model, file.codes.names, goal)
+        later_models = [LabelModel(later_model, file.codes.names, goal) for later_model in later]
+        base_model = Model(file.codes, label_model, _is_met(goal, None), later=later_models)
         if not facts["has_probabilities"]:
-            asked = asked.without_probabilities()
+            base_model = base_model.without_probabilities()
         parts = []
         for i, facts_of_part in enumerate(facts["parts"]):
             arrays = file.arrays_of(i)
             label = facts_of_part["label"]
-            model_of_label = asked.with_outcome(_is_met(goal, label))
+            model_of_label = base_model.with_outcome(_is_met(goal, label))
             catalogue = OutcomeCatalogue.of_content(facts_of_part, arrays, model_of_label)
             people = PeopleElsewhere(
                 catalogue.codes,
@@ -338,7 +348,7 @@ class Catalogue(HostOnly):
             schema=file.schema,
             policy=policy,
             goal=goal,
-            model=asked,
+            model=base_model,
             parts=parts,
             fingerprint=facts["fingerprint"],
             facts=facts["facts"],
@@ -358,13 +368,13 @@ def _previous(
     handles = population.handles
     if handles is None:
         raise PolicyError(
-            "previous= needs a key, and the person of each row: set CFK_KEY, and name the column"
-            " in Schema.from_frame(..., subject=...)"
+            "previous= needs a key and a subject: set CFK_KEY, and name the column that identifies"
+            " the person of a row in Schema.from_frame(..., subject=...)"
         )
     if isinstance(previous, Catalogue):
         schema = previous.schema
         codes = previous.codes
-        goal_then = previous.goal.to_json()
+        previous_goal = previous.goal.to_json()
         parts = [
             (natural(part.label), part.catalogue.model.margin, part.catalogue.lasting)
             for part in previous.parts
@@ -373,31 +383,30 @@ def _previous(
         if not isinstance(previous, (str, Path)):
             raise InputError(
                 f"previous must be a Catalogue or a path, got {type(previous).__name__}; pass"
-                " catalogue_ of the anonymizer, or the file that its save() wrote"
+                " catalogue_ of the anonymizer, or the path of its file"
             )
         file = CatalogueFile.read(previous, population.key)
         schema = file.schema
         codes = file.codes
-        goal_then = file.facts["goal"]
+        previous_goal = file.facts["goal"]
         parts = [
             (facts["label"], facts["margin"], file.arrays_of(i))
             for i, facts in enumerate(file.facts["parts"])
         ]
-    if goal_then != goal.to_json():
+    if previous_goal != goal.to_json():
         raise PolicyError("the previous catalogue is for another outcome; fit without previous=")
     if _declared(schema) != _declared(population.schema):
         raise PolicyError(
-            "the previous catalogue has other columns, or other roles, weights or hierarchies of"
-            " columns; fit without previous="
+            "the previous catalogue's columns, or their roles, kinds, weights or hierarchies,"
+            " differ; fit without previous="
         )
     return PreviousOutcomes.of(codes, parts, population.row_codes, handles)
 
 
 def _declared(schema: Schema) -> str:
-    """Return what a catalogue and the next one must agree on."""
-    columns = [schema[name] for name in sorted(schema.features)]
-    facts = [(some.name, some.role, some.kind, some.weight, some.hierarchy) for some in columns]
-    return repr(facts)
+    """Return the settings of a schema that a catalogue and its previous one must share."""
+    attributes = [schema[name] for name in sorted(schema.features)]
+    return repr([(a.name, a.role, a.kind, a.weight, a.hierarchy) for a in attributes])
 
 
 def _model(
@@ -407,7 +416,7 @@ def _model(
     goal: DesiredOutcome,
     later: Sequence[LabelModel],
 ) -> Model:
-    """Return the model without an outcome, whose labels follow from its probabilities."""
+    """Return the model of all outcomes; without probabilities if its labels contradict them."""
     margin = 0.0 if policy.margin == "auto" else policy.margin
     model = Model(population.row_codes, label_model, _is_met(goal, None), margin, later)
     return model.checked(population.coded_rows[:N_CHECKED])
@@ -416,7 +425,7 @@ def _model(
 def _models(
     model: Model, goal: DesiredOutcome, population: Population
 ) -> Iterator[tuple[Any, Model]]:
-    """Yield the label, None for a named outcome, and the model of each catalogue."""
+    """Yield the label and the model of each outcome; the label is None if the user names it."""
     if not goal.needs_factual_labels:
         yield None, model
         return
@@ -426,9 +435,10 @@ def _models(
 
 
 def _is_met(goal: DesiredOutcome, label: Any) -> IsDesired:
-    """Return the test whether labels are the outcome of a catalogue.
+    """Return a function from labels to whether each is the outcome of a catalogue.
 
-    `label` is that of the catalogue. Without it the outcome is named, or it is any label.
+    The outcome is `label` or, without it, the named outcome of the goal. With the goal "opposite"
+    and no label, every label is.
     """
     if label is not None:
         return lambda labels: np.asarray(labels == label, dtype=bool)
@@ -447,8 +457,8 @@ def _outcome_catalogue(
 ) -> OutcomeCatalogue:
     """Build the catalogue of one outcome.
 
-    If the policy leaves the margin open, it is not above that of the previous catalogue, and if the
-    people with the margin form no group, there is no margin.
+    If the policy's margin is "auto", the margin is chosen, but it is at most that of the previous
+    catalogue. If too few people satisfy it to form a group, the margin is 0.
     """
     rows = population.coded_rows
     person = population.person_of_row
@@ -486,7 +496,7 @@ def _outcome_catalogue(
 
 
 def _regions(catalogue: OutcomeCatalogue) -> list[Region]:
-    """Return the regions of a catalogue as they are released."""
+    """Return the regions of a catalogue in original units."""
     return [catalogue.regions.region(i) for i in range(len(catalogue.regions))]
 
 
@@ -496,7 +506,7 @@ def _recounter(
     people: PeopleHere | PeopleElsewhere,
     fingerprint: str,
 ) -> Recounter:
-    """Return what counts the answers of one outcome's catalogue again."""
+    """Return the recounter of one outcome's catalogue."""
     has_margin = policy.margin != 0 and not (policy.margin == "auto" and catalogue.model.later)
     margin = catalogue.model.margin if has_margin else None
     return Recounter(

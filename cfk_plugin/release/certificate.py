@@ -1,4 +1,4 @@
-"""Figures of a released region: a certificate for its receiver, a recount for the data holder."""
+"""Figures of a released region: a certificate for the recipient, a recount for the data holder."""
 
 from __future__ import annotations
 
@@ -11,37 +11,40 @@ from cfk_plugin.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What the receiver of a released region may see of its recount.
+    """The figures of a released region that its recipient may see.
 
-    It contains no value of a row. k is what the policy promises, and not a count: an attacker with
-    the counts of two releases could tell who joined in between. Shares have two decimals, so that
-    they do not give away the ranges of the table. Pureness is rounded down, `ncp` and `gap` up. The
-    exact figures are in `RegionRecount`; docs/reference/metrics.md defines them.
+    It contains no value of a row. `k` is the policy's k and not a count: an attacker with the
+    counts of two releases could tell who joined in between. Shares have two decimals, so that they
+    do not disclose the ranges of the table: `ncp` and `gap` are rounded up, pureness down. The
+    exact figures are in `RegionRecount`. docs/reference/metrics.md defines all figures.
 
     Attributes
     ----------
     k : int
-        At least so many different people are inside the region.
+        The least number of different people in the region.
     ncp : float
         Normalised certainty penalty of the region, in [0, 1]; lower is better.
-    pureness, pureness_low, pureness_high : float
-        Share of the value combinations with the desired outcome, in [0, 1]; higher is better. The
-        other two are the bounds of its two-sided 95 % Clopper-Pearson interval.
+    pureness : float
+        Share of the value combinations with the desired outcome, in [0, 1]; higher is better.
+    pureness_low, pureness_high : float
+        Its two-sided 95 % Clopper-Pearson interval.
     exact : bool
-        Whether the model was asked about every combination; the interval is then a point.
-    optimal, gap : bool and float, optional
-        Whether the protector claims a proof that no better region exists, and a bound on how much
-        lower NCP could be.
+        Whether the model labelled every combination; the interval is then a single point.
+    optimal : bool
+        Whether the protector claims a proof that no better region exists.
+    gap : float, optional
+        A proven bound on how much lower the NCP of a better region could be.
     method, guarantee : str
-        Protector and guarantee.
+        The protector and the guarantee.
     not_stopped : tuple of str
         Attacks that the policy does not stop; see `docs/explanation/threat-model.md`.
     margin : float, optional
-        How sure the model is of the answer; see `PrivacyPolicy`. It is 0 if the model has no
-        probabilities to judge by, or if too few people would be left. It is None if the policy
-        requires no margin. `pureness` does not include it.
+        The least confidence of the model in the answer; see `PrivacyPolicy`. It is 0 if the model
+        has no probabilities, or if too few people would be left. It is None if the policy requires
+        no margin. `pureness` does not include it.
     n_later : int
-        How many models that were trained again give the outcome too; see `KAnonymizer.fit`.
+        The number of models that were trained again and give the outcome too; see
+        `KAnonymizer.fit`.
     policy_hash, population : str
         SHA-256 of the policy, and keyed fingerprint of the population.
     """
@@ -63,7 +66,7 @@ class Certificate:
     n_later: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field as a JSON-ready value."""
+        """Return every field as a value for JSON."""
         return asdict(self) | {"not_stopped": list(self.not_stopped)}
 
     def _repr_html_(self) -> str:
@@ -73,41 +76,41 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RegionRecount:
-    """Everything that was counted of a released region, for the data holder only.
+    """All figures of a released region, for the data holder only.
 
-    For example, `k_private` discloses whether the released private values are those of a person,
-    which is a leak. To prevent that a count is disclosed by accident, an object of this class
-    cannot be pickled, its `repr` shows no count, and it is no field of an explanation.
+    Some counts would be a leak: `k_private` tells whether the released private values belong to a
+    person. To prevent accidents, an object of this class cannot be pickled, its `repr` shows no
+    count, and it is not a field of an explanation.
 
-    Read `k_worst` first. It is the smallest of several counts, and not a lower bound: it leaves out
-    an attacker whose count is None, and one who combines two kinds of knowledge. The figures are
-    defined in docs/reference/metrics.md.
+    Read `k_worst` first. It is the smallest of several counts, but not a lower bound: it does not
+    cover an attacker whose count is None, or who combines two kinds of knowledge.
+    docs/reference/metrics.md defines all figures.
 
     Attributes
     ----------
     k : int
-        Distinct people of the population inside the region.
+        Number of people of the population inside the region.
     ncp, pureness, pureness_low, pureness_high : float
         As in the certificate, with all digits.
     k_desired : int, optional
-        People inside for whom the model predicts the desired outcome; None if there are no rows to
-        ask about.
+        Number of people inside with the desired outcome under the model; None if this process has
+        no training rows.
     k_consistent : int
-        People inside who get the desired outcome with their own quasi-identifiers and the released
-        private values. An adversary with the model cannot exclude them.
+        Number of people inside who have the desired outcome with their own quasi-identifiers and
+        the released private values. An attacker with the model cannot exclude them.
     k_effective : int, optional
-        People whom the algorithm maps to the same region; None if regions are not fixed beforehand.
+        Number of people whom the algorithm maps to the same region; None if regions are not fixed
+        before the first query.
     k_private, private_matches : int, optional
-        Rows in the region, and anywhere, that fit the released private values; None if there are no
-        rows.
+        Number of rows with the released private values, in the region and in the whole table; None
+        if this process has no training rows.
     l, t : int and float, optional
         l-diversity and t-closeness of the region's sensitive attributes; None without such
         attributes.
     majority : bool, optional
-        Whether the model predicts the desired outcome for the majority of the rows inside (a tie
-        counts as yes).
+        Whether at least half of the rows inside have the desired outcome under the model.
     disclosure : float, optional
-        How much more certain of a sensitive value an attacker becomes; the largest over all
+        The increase of an attacker's certainty about a sensitive value; the largest over all
         sensitive attributes.
     ncp_parts : tuple of float
         Unweighted NCP of each quasi-identifier, in the order of ``Schema.quasi_identifiers``.
@@ -115,8 +118,8 @@ class RegionRecount:
         Private attributes whose value in an answer is neither shared nor the query's own, but
         between the two.
     unchanged : tuple of str
-        Private attributes that have the query's own value in the answer. The receiver knows both,
-        and learns nothing from it. Empty if the query is not known.
+        Private attributes whose value in an answer is the query's own, so that the recipient learns
+        nothing from it. Empty without a query.
     """
 
     k: int
@@ -139,13 +142,13 @@ class RegionRecount:
 
     @property
     def k_worst(self) -> int:
-        """The smallest of the known counts `k`, `k_desired`, `k_consistent` and `k_effective`."""
+        """The smallest of `k`, `k_desired`, `k_consistent` and `k_effective`, without None."""
         counts = (self.k, self.k_desired, self.k_consistent, self.k_effective)
         return min(count for count in counts if count is not None)
 
     @property
     def prosecutor_risk(self) -> float:
-        """1 / k: the probability of naming a person who is known to be in the population."""
+        """1 / k: an attacker's probability of picking the right person in the region."""
         return 1.0 / self.k
 
     def __repr__(self) -> str:
@@ -155,9 +158,9 @@ class RegionRecount:
         return self
 
     def __getstate__(self) -> NoReturn:
-        """Refuse to be pickled: counts would be in a file."""
+        """Raise `InputError`: a pickle would contain counts."""
         raise InputError(
-            "a recount is for the data holder only and refuses to be pickled; write the"
+            "a recount is for the data holder only and refuses to be pickled; save the"
             " certificate instead"
         )
 
@@ -174,7 +177,7 @@ CERTIFICATE_FIGURES = tuple(figure.name for figure in fields(Certificate))
 """Fields of a certificate, in their order."""
 
 EXACT_FIGURES = ("k", "ncp", "pureness", "pureness_low", "pureness_high")
-"""Figures of a recount that its certificate states less exactly."""
+"""Figures of a recount that its certificate rounds or replaces."""
 
 AUDIT_FIGURES = (
     "k_worst",
@@ -192,7 +195,7 @@ AUDIT_FIGURES = (
 
 
 def figure_as_text(figure: Any) -> str:
-    """Return a figure as a notebook shows it."""
+    """Return the text of a figure for a notebook."""
     if isinstance(figure, (list, tuple)):
         return ", ".join(map(str, figure)) or "none"
     if isinstance(figure, float):

@@ -1,4 +1,4 @@
-"""Detection: finds raw counterfactuals that are training rows, or too close to one."""
+"""Detection of raw counterfactuals that are training rows, or too close to one."""
 
 from __future__ import annotations
 
@@ -16,52 +16,51 @@ from cfk_plugin.hookspecs import NativeStatus
 from cfk_plugin.metrics.nearest import NearestRows, heom_parts
 from cfk_plugin.release.equal_rows import EqualRows, row_hashes
 
-QUANTILE = 0.05  # share of real people outside the training data who are closer than the tolerance
+QUANTILE = 0.05  # share of real people outside the training data who are within the tolerance
 _CALIBRATION_ROWS = 400
-# bounds the time of the calibration, whatever the table's length
+# limits the time of the calibration for a long table
 _CALIBRATION_DISTANCES = 6_000_000
 _KINDS: tuple[NativeStatus, ...] = get_args(NativeStatus)  # worst first
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How close a counterfactual may come to a training row before it is near-native."""
+    """The limits up to which a counterfactual is near-native; see `Detector`."""
 
-    distance: float  # near-native at or below this HEOM distance to the nearest training row
-    # the same divided by that row's own distance to its nearest non-duplicate; 0: unused
+    distance: float  # HEOM distance to the nearest training row
+    # that distance divided by the distance of this training row to its nearest non-duplicate;
+    # 0 if the ratio is not used
     ratio: float
-    n: int = 0  # rows that it was calibrated on; 0 if the policy sets it
+    n: int = 0  # number of rows of the calibration; 0 if the policy sets the distance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detection:
-    """Every test of n counterfactuals, for the data holder. All arrays have the shape (n,).
-
-    `Detector.find` returns the worst finding of each.
-    """
+    """All tests of counterfactuals, for the data holder only. Arrays have shape (n_rows,)."""
 
     native: Mask  # equal to a training row
     native_qi: Mask  # equal on the quasi-identifiers
     near: Mask  # within the tolerance, as every native row is
-    distance: Floats  # HEOM distance to the nearest training row; 0 where native
-    ratio: Floats  # the same divided by that row's own nearest distance
+    distance: Floats  # HEOM distance to the nearest training row; 0 if native
+    ratio: Floats  # that distance divided by this row's distance to its nearest non-duplicate
 
 
 class Detector(HostOnly):
     """Compares raw counterfactuals with the training rows that they may disclose.
 
-    A finding describes how an explainer behaves, and is never a proof of privacy: a counterfactual
-    far from every row still depends on the training data, and one found synthetic may be a record
-    changed in several places.
+    A finding describes how an explainer behaves. It is not a proof of privacy: a "synthetic"
+    counterfactual still depends on the training data, and may be a training row with several
+    changes.
 
-    Native: every feature equals that of a training row; see `EqualRows` for numbers that were
-    rounded.
+    A counterfactual is native if every feature equals that of a training row; see `EqualRows` for
+    rounded numbers.
 
-    Near-native: distance to the nearest row <= tau, or ratio <= tau_rho. Both are the 5 % quantile
-    over training rows that have no duplicate, each compared with all others, as a person outside
-    the training data would be. `random_state` decides which rows are drawn. So at least 5 % of
-    honest newcomers would be flagged as well, and more where the two tests differ. A `near_native`
-    distance is used as it is. For ordinal and hierarchical attributes only equality counts.
+    It is near-native if its distance to the nearest row is at most tau, or its ratio is at most
+    tau_rho; see `Tolerance`. Both limits are 5 % quantiles over training rows without a duplicate.
+    Each such row is compared with all other rows, like a person outside the training data.
+    `random_state` draws these rows. So at least 5 % of honest newcomers are near-native too, and
+    more if the two tests differ. If `near_native` is a distance, it is tau, and the ratio is not
+    used. Values of ordinal and hierarchical attributes are either equal or different.
     """
 
     def __init__(
@@ -82,15 +81,15 @@ class Detector(HostOnly):
     def find(
         self, frame: pd.DataFrame, *, instance_based: bool = False
     ) -> tuple[NativeStatus, ...]:
-        """Return the worst finding for every counterfactual: the first of `NativeStatus` that
-        holds.
+        """Return the worst finding for each counterfactual, the first that applies.
 
         Parameters
         ----------
-        frame : DataFrame, shape (n, n_features or more)
+        frame : DataFrame, shape (n_rows, n_features or more)
+            The counterfactuals, in original units.
         instance_based : bool
-            Whether the explainer returns training rows or changes them. If so, every counterfactual
-            is at least near-native.
+            Whether the explainer returns training rows, or such rows with changes. If so, every
+            counterfactual is at least near-native.
 
         Raises
         ------
@@ -100,7 +99,7 @@ class Detector(HostOnly):
         return self.find_codes(self._encode(frame), instance_based=instance_based)
 
     def find_codes(self, rows: Floats, *, instance_based: bool) -> tuple[NativeStatus, ...]:
-        """Return the same as `find` for encoded counterfactuals, shape (n, n_features)."""
+        """Return the result of `find` for encoded counterfactuals, shape (n_rows, n_features)."""
         is_native, is_native_qi = self._equal_rows.find(rows)
         is_near = is_native | instance_based
         undecided = np.flatnonzero(~is_near)
@@ -110,10 +109,7 @@ class Detector(HostOnly):
         return tuple(_KINDS[number] for number in kind.tolist())
 
     def examine(self, frame: pd.DataFrame) -> Detection:
-        """Return every test for every counterfactual, not only the worst finding.
-
-        For the data holder.
-        """
+        """Return the results of all tests, for the data holder only."""
         rows = self._encode(frame)
         is_native, is_native_qi = self._equal_rows.find(rows)
         distance = np.zeros(len(rows))
@@ -134,21 +130,23 @@ class Detector(HostOnly):
         if missing:
             raise InputError(f"the table of counterfactuals lacks {', '.join(missing)}")
         if not frame.columns.is_unique:
-            raise InputError("the table of counterfactuals has two columns of the same name")
+            raise InputError(
+                "the table of counterfactuals has two columns of the same name; rename or drop one"
+            )
         return self._population.row_codes.encode(frame)
 
     # --- near-native: within the tolerance --------------------------------------------------------
 
     @cached_property
     def tolerance(self) -> Tolerance:
-        """The tolerance in use; calibrated at the first use."""
+        """The tolerance, which is calibrated when it is first needed."""
         if self._near_native != "auto":
             return Tolerance(float(self._near_native), 0.0)
         return self._leave_one_out()
 
     @property
     def used(self) -> float | None:
-        """The HEOM distance in use; None if it was not calibrated yet."""
+        """The HEOM distance of the tolerance, or None before the calibration."""
         is_calibrated = "tolerance" in self.__dict__
         if self._near_native == "auto" and not is_calibrated:
             return None
@@ -160,7 +158,7 @@ class Detector(HostOnly):
 
     @cached_property
     def _distinct(self) -> tuple[Floats, Ints]:
-        """The distinct training rows, in the order in which each occurs first, and how often."""
+        """The distinct training rows in the order of their first occurrence, and their counts."""
         rows = self._population.coded_rows
         _, first, counts = np.unique(row_hashes(rows), return_index=True, return_counts=True)
         order = np.argsort(first)
@@ -182,10 +180,9 @@ class Detector(HostOnly):
         return heom_parts(self._population.row_codes, rows)
 
     def _distances(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return the distance of n counterfactuals to the nearest training row, and its ratio.
+        """Return each counterfactual's distance to the nearest training row, and its ratio.
 
-        The ratio divides a distance by that training row's own distance to its nearest
-        non-duplicate. It is infinite where it is not needed. Both arrays have the shape (n,).
+        See `Tolerance`. The ratio is infinite if it is not used. Both have shape (n_rows,).
         """
         nearest, distance = self._nearest_rows.find(*self._parts(rows))
         if self._near_native != "auto":
@@ -195,20 +192,20 @@ class Detector(HostOnly):
         return distance, _ratio(distance, isolation[place])
 
     def _leave_one_out(self) -> Tolerance:
-        """Calibrate on training rows that have no duplicate, each left out of the table in turn."""
+        """Calibrate on training rows without a duplicate, leaving out one at a time."""
         rows, counts = self._distinct
         left_out = self._draw(np.flatnonzero(counts == 1))
         if len(rows) < 3 or not len(left_out):
             return Tolerance(0.0, 0.0)
         nearest, distance = self._nearest_rows.find(*self._parts(rows[left_out]), not_same=True)
-        # The isolation of the row that is nearest to the one left out, measured without the latter.
+        # How isolated the nearest row is, if the row that is left out does not count.
         _, isolation = self._nearest_rows.find(
             *self._parts(rows[nearest]), without=left_out, not_same=True
         )
         return _quantiles(distance, _ratio(distance, isolation))
 
     def _draw(self, rows: Ints) -> Ints:
-        """Draw rows for the calibration, in order: as many as its time allows."""
+        """Draw rows for the calibration, as many as its time allows, and return them in order."""
         n_affordable = _CALIBRATION_DISTANCES // len(self._rows)
         n_drawn = min(_CALIBRATION_ROWS, max(n_affordable, 40))
         if len(rows) <= n_drawn:
@@ -219,13 +216,13 @@ class Detector(HostOnly):
 
 
 def _ratio(distance: Floats, isolation: Floats) -> Floats:
-    """Divide distances by isolations, both of shape (n,); infinite where an isolation is 0."""
+    """Divide distances by isolations, both of shape (n,); infinite if an isolation is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(isolation > 0, distance / isolation, np.inf)
 
 
 def _quantiles(distance: Floats, ratio: Floats) -> Tolerance:
-    """Return the tolerance that a share of `QUANTILE` of these people is below.
+    """Return the tolerance that a share `QUANTILE` of these people is within.
 
     Both arrays have the shape (n_people,).
     """

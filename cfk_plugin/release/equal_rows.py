@@ -1,4 +1,4 @@
-"""The training rows that counterfactuals equal, as far as rounding lets one tell."""
+"""The test whether counterfactuals equal a training row, also if an explainer rounds numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cfk_plugin.data.codes import MISSING, Codes, Column, Floats, Ints, Mask
 from cfk_plugin.errors import HostOnly
 
-_DECIMALS = 10  # a column with more decimals counts as unrounded
+_DECIMALS = 10  # a column with as many decimals counts as not rounded
 _SINGLE = 2.0**-22  # numbers that went through float32 come back this close
 _CAP = 0.01  # rounding tolerance, as a share of the range
 
@@ -17,17 +17,17 @@ _CAP = 0.01  # rounding tolerance, as a share of the range
 class EqualRows(HostOnly):
     """Finds the rows that equal a training row, on all features or on the quasi-identifiers.
 
-    Categories are compared as text, and missing equals missing. Numbers are compared to single
-    precision. If all numbers of a column in the batch have d decimals and the population's have
-    more, they match within half a unit of the last decimal, but at most 1 % of the range. A small
-    batch can look rounded by chance; then too much is found rather than too little. A value without
-    a code equals none.
+    Two missing values are equal. Numbers are equal if they are equal in single precision. If all
+    numbers of a column in a batch have d decimals, and the population's have more, numbers are
+    equal within half a unit of the last decimal, but at most 1 % of the range. A small batch can
+    look rounded by chance; then too many rows are found, not too few. A value without a code equals
+    no value.
 
     Parameters
     ----------
     codes : Codes
-    rows : float array, shape (n_rows, n_features)
-        The training rows, as `codes` encodes them.
+    rows : float array, shape (n_training_rows, n_features)
+        The encoded training rows.
     """
 
     def __init__(self, codes: Codes, rows: Floats) -> None:
@@ -45,14 +45,14 @@ class EqualRows(HostOnly):
 
         Parameters
         ----------
-        rows : float array, shape (n, n_features)
+        rows : float array, shape (n_rows, n_features)
 
         Returns
         -------
-        is_native : bool array, shape (n,)
+        is_native : bool array, shape (n_rows,)
             Whether a row equals a training row in every feature.
-        is_native_qi : bool array, shape (n,)
-            Whether it does on the quasi-identifiers.
+        is_native_qi : bool array, shape (n_rows,)
+            Whether a row equals a training row in every quasi-identifier.
         """
         slack = np.zeros(rows.shape)
         for j, column in enumerate(self._columns):
@@ -65,10 +65,7 @@ class EqualRows(HostOnly):
 
 
 def row_hashes(rows: Floats) -> NDArray[np.uint64]:
-    """Return a number per row, the same for equal rows; shape (n,).
-
-    Different rows almost surely get different ones.
-    """
+    """Return a hash of each row, shape (n_rows,). Different rows almost surely differ."""
     hashes = np.zeros(len(rows), dtype=np.uint64)
     for column in rows.T:
         hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + pd.util.hash_array(column)
@@ -76,20 +73,20 @@ def row_hashes(rows: Floats) -> NDArray[np.uint64]:
 
 
 class _Lookup(HostOnly):
-    """Looks up rows in a table by some columns, where numbers of vague columns may differ a little.
+    """Looks up rows in a table by some columns. Numbers of *vague* columns may differ a little.
 
     The table's rows form groups with equal codes in the other columns. They are sorted by group,
-    and within a group by the vague column that has most numbers, as it excludes most rows.
+    and within a group by the vague column with the most numbers, because it excludes most rows.
 
     Parameters
     ----------
     codes : Codes
-    rows : float array, shape (n_rows, n_features)
+    rows : float array, shape (n_table_rows, n_features)
         The table.
     columns : int array
-        Positions of the columns that count.
+        Positions of the columns to compare.
     is_vague : bool array, shape (n_features,)
-        Columns whose numbers may differ. The numbers of all others are whole.
+        Whether the numbers of a column may differ. Other columns have whole numbers.
     """
 
     def __init__(self, codes: Codes, rows: Floats, columns: Ints, is_vague: Mask) -> None:
@@ -107,14 +104,14 @@ class _Lookup(HostOnly):
         self._keys = keys[order]
 
     def has(self, rows: Floats, slack: Floats) -> Mask:
-        """Return which of n rows are in the table; shape (n,).
+        """Return whether each row is in the table, shape (n_rows,).
 
         Parameters
         ----------
-        rows : float array, shape (n, n_features)
-            NaN where a value equals none.
-        slack : float array, shape (n, n_features)
-            How far a row's number may be from one of the table.
+        rows : float array, shape (n_rows, n_features)
+            NaN if a value equals no value of the table.
+        slack : float array, shape (n_rows, n_features)
+            The largest difference from the table's number.
         """
         certain = rows[:, self._certain]
         whole = np.round(certain) + 0.0  # without a negative zero
@@ -128,7 +125,7 @@ class _Lookup(HostOnly):
         return is_in_table
 
     def _has(self, row: Floats, slack: Floats, group: slice) -> bool:
-        """Return whether one row is among those of a group."""
+        """Return whether a group of the table contains a row."""
         candidates = self._rows[group]
         if self._leading is not None:
             numbers = candidates[:, self._leading]
@@ -142,17 +139,19 @@ class _Lookup(HostOnly):
 
 
 def _rounding_slack(numbers: Floats, column: Column, n_decimals: int) -> Floats:
-    """Return how far a training row's number may be from each number that is taken for it.
+    """Return the difference up to which each number may equal a number of the population.
 
-    That is half a unit of the last decimal if the numbers are rounded, and at least single
+    It is half a unit of the last decimal if the numbers are rounded, and at least single
     precision, but at most 1 % of the range.
 
     Parameters
     ----------
     numbers : float array, shape (n,)
-        All numbers that a batch of counterfactuals has in a column.
+        The numbers of a column in a batch of counterfactuals.
     column : Column
-        The column in the population, whose numbers have `n_decimals` decimals.
+        The column in the population.
+    n_decimals : int
+        The number of decimals in the population.
 
     Returns
     -------
@@ -171,9 +170,9 @@ def _rounding_slack(numbers: Floats, column: Column, n_decimals: int) -> Floats:
 
 
 def _is_vague(column: Column) -> bool:
-    """Return whether one number may stand for several of a column's numbers.
+    """Return whether a rounded number may equal several numbers of a column.
 
-    It may if these have decimals, or if single precision cannot tell numbers of this size apart.
+    It may if these have decimals, or if single precision cannot distinguish numbers of this size.
     """
     if column.kind != "number" or not len(column.values):
         return False
@@ -182,7 +181,7 @@ def _is_vague(column: Column) -> bool:
 
 
 def _n_decimals(numbers: Floats) -> int:
-    """Return how many decimals suffice to write all these numbers; `_DECIMALS` if none do."""
+    """Return the number of decimals that all these numbers need, at most `_DECIMALS`."""
     slack = 1e-12 * np.maximum(np.abs(numbers), 1.0)
     for n_decimals in range(_DECIMALS):
         rest = np.abs(numbers - np.round(numbers, n_decimals))

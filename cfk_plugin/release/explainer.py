@@ -1,5 +1,5 @@
-"""A protected explainer: it is called as the explainer is, and everything that it returns is
-protected.
+"""The object that `protect` returns: it has the explainer's methods, and returns only protected
+explanations.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from cfk_plugin.tracking.logger import Track
 
 
 class ProtectedExplainer(HostOnly):
-    """Stands in for an explainer: its methods that return counterfactuals return protected ones.
+    """An explainer whose answers are protected. `protect` makes it.
 
-    Made by `protect`.
+    `explain` returns `Explanations`. The explainer's own methods that return counterfactuals have
+    the same names and result types here, and their results are rebuilt from protected explanations.
+    Attributes that the adapter lists in ``forwarded`` are passed on unchanged. Any other name
+    raises `NotForwardedError`.
 
-    `explain` returns `Explanations`. The explainer's own methods that return counterfactuals keep
-    their names and result types; the result is rebuilt and holds no training row. The attributes
-    that the adapter names in ``forwarded`` are passed on unchanged; all other names raise
-    `NotForwardedError`. Code in the same process can reach the explainer: give recipients results,
-    not this object. A protected explainer refuses to be pickled and copied, because a copy would
-    hold the training rows.
+    Code in the same process can reach the explainer and the training rows: give recipients the
+    results, not this object. It cannot be pickled or copied, because a copy would contain the
+    training rows.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ProtectedExplainer(HostOnly):
 
     @property
     def anonymizer(self) -> KAnonymizer | Prototypes:
-        """What protects the answers: the fitted `KAnonymizer` or `DPPrototypes`."""
+        """The fitted `KAnonymizer` or `DPPrototypes` that protects the answers."""
         protector: KAnonymizer | Prototypes = self._wrapped.anonymizer
         return protector
 
@@ -89,28 +89,30 @@ class ProtectedExplainer(HostOnly):
         progress: Progress | None = None,
         **options: Any,
     ) -> Any:
-        """Explain queries; every counterfactual that is returned is protected.
+        """Explain queries with protected counterfactuals.
 
         Parameters
         ----------
-        queries : DataFrame, shape (n, n_features)
-            Instances to explain, in the raw feature space. Queries of any other type are given to
-            the explainer's own ``explain``, if it has one; the result has its own result type, and
-            is protected.
+        queries : DataFrame, shape (n_queries, n_features)
+            Instances to explain, in their original units. Queries of another type are passed to the
+            explainer's own ``explain``, if it has one; the protected result then has the
+            explainer's result type.
         max_changes : int, optional
-            How many features an answer may ask to change; see `KAnonymizer.explain`. The argument
-            is not passed to the explainer. The explainer's own methods accept it as well.
+            The largest number of features that an answer may ask to change; see
+            `KAnonymizer.explain`. The explainer's own methods accept it too. It is not passed to
+            the explainer.
         progress : callable, optional
-            Called with (done, total) while protecting.
+            Called with the numbers (done, total) of answers.
         **options
-            Passed to the explainer. ``features_to_vary`` and ``permitted_range`` (see
-            `KAnonymizer.explain`) are enforced on every released explanation, whatever the
-            explainer does with them.
+            Options of the explainer. ``features_to_vary`` and ``permitted_range`` (see
+            `KAnonymizer.explain`) bind every released explanation, even if the explainer ignores
+            them. If the catalogue answers, ``answers`` is the number of answers per query.
 
         Returns
         -------
         Explanations
-            One explanation per counterfactual asked for, in the order of the queries.
+            One explanation, released or withheld, for each answer of each query, in the order of
+            the queries.
 
         Raises
         ------
@@ -130,23 +132,21 @@ class ProtectedExplainer(HostOnly):
         return wrapped.explain(queries, options, max_changes=limit, progress=progress)
 
     def __call__(self, queries: Any, **options: Any) -> Any:
-        """Like `explain`, for explainers that are functions."""
+        """Call `explain`, so that a protected function can be called like the function."""
         return self.explain(queries, **options)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the protected form of a method that returns counterfactuals, or an attribute that
-        the adapter forwards.
-        """
+        """Return a method of the explainer with protected results, or a forwarded attribute."""
         wrapped = self._wrapped
         if name in wrapped.methods():
             return _protected_method(wrapped, name)
         if name in wrapped.forwarded():
             return _forwarded_attribute(wrapped, name)
         raise NotForwardedError(
-            f"{name!r} of {wrapped.name} is not passed on, as it may give out training rows;"
-            f" this protected explainer has {wrapped.public_names}. Ask the explainer itself where"
-            " you hold it. To add the name, let the adapter map it in `methods` if it returns"
-            " counterfactuals, or name it in `forwarded` if nothing of a row is in it: see"
+            f"{name!r} of {wrapped.name} is not passed on, because it may contain training rows;"
+            f" this protected explainer has {wrapped.public_names}. Use your unprotected explainer"
+            " for it, or add the name to the adapter: to `methods` if it returns counterfactuals,"
+            " or to `forwarded` if it contains no value of a row; see"
             " docs/how-to/write-an-adapter.md"
         )
 
@@ -169,20 +169,18 @@ class ProtectedExplainer(HostOnly):
 
 
 def _protected_method(wrapped: WrappedExplainer, name: str) -> Callable[..., Any]:
-    """Return one of the explainer's methods that return counterfactuals, protected."""
+    """Return a function that calls one of the explainer's methods and protects its result."""
 
     def method(*args: Any, max_changes: int | None = None, **named: Any) -> Any:
         return wrapped.call(name, args, named, most_changes(max_changes))
 
     method.__name__ = name
-    method.__doc__ = (
-        f"{name} of the explainer; what it returns is protected and holds no training row."
-    )
+    method.__doc__ = f"{name} of the explainer, with protected counterfactuals."
     return method
 
 
 def _forwarded_attribute(wrapped: WrappedExplainer, name: str) -> Any:
-    """Return an attribute of the explainer; a method is returned as a function that calls it."""
+    """Return an attribute of the explainer, or a function that calls it if it is a method."""
     with quiet(f"{name} of the explainer cannot be read", NotForwardedError):
         value = getattr(wrapped.explainer, name)
     if not callable(value):

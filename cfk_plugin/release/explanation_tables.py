@@ -1,4 +1,4 @@
-"""Explanations as tables: for the receiver, for the data holder, for print and for notebooks."""
+"""Tables of explanations: for the recipient, for the data holder, for print and for notebooks."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def table_of(
 
     Parameters
     ----------
-    explanations : sequence
+    explanations : sequence of Explanation
     columns : sequence of str
-        Features.
+        The features.
     ranges : collection of str
-        Features with a low and a high end; the others have sets.
+        The features with a low and a high end; the others have sets of values.
     index : Index, optional
-        Label of each row.
+        The label of each row.
     """
     rows = []
     for explanation in explanations:
@@ -61,7 +61,7 @@ def table_of(
 
 
 def _values(explanation: Released, ranges: Collection[str]) -> dict[str, Any]:
-    """Return the cells of the features; what is missing is left out, so that numbers stay so."""
+    """Return the cells of the features. Without missing cells, columns of numbers stay numeric."""
     cells: dict[str, Any] = {}
     point = explanation.point()
     for name, part in explanation.parts().items():
@@ -76,7 +76,7 @@ def _values(explanation: Released, ranges: Collection[str]) -> dict[str, Any]:
 
 
 def _members(part: Part) -> list[Any]:
-    """Return the values of a set, or both ends of a range, which are one if they are equal."""
+    """Return the values of a set, or the ends of a range; equal ends are returned once."""
     if not isinstance(part, Interval):
         return sorted_values(part)
     return [part.low] if part.low == part.high else [part.low, part.high]
@@ -95,11 +95,11 @@ def text_table_of(explanations: Sequence[Explanation], columns: Sequence[str]) -
             rows.append(row)
         else:
             rows.append(without_figures | row)
-    taken = {*_STATES, *_FIGURES}
+    other_columns = {*_STATES, *_FIGURES}
     title_of_key = {name: name for name in _STATES}
     for name in columns:
         key = f"feature.{name}"
-        title_of_key[key] = key if name in taken else name
+        title_of_key[key] = key if name in other_columns else name
     title_of_key |= {name: name for name in _FIGURES}
     table = pd.DataFrame(rows, columns=list(title_of_key))
     return table.set_axis(list(title_of_key.values()), axis=1)
@@ -108,7 +108,7 @@ def text_table_of(explanations: Sequence[Explanation], columns: Sequence[str]) -
 def audit_table_of(
     explanations: Sequence[Explanation], findings: Sequence[NativeStatus | None]
 ) -> pd.DataFrame:
-    """Return all figures of each explanation, and the finding of detection, for the data holder."""
+    """Return all figures and the finding of each explanation, for the data holder only."""
     rows = []
     for explanation, finding in zip(explanations, findings, strict=True):
         row: dict[str, Any] = {
@@ -127,7 +127,7 @@ def audit_table_of(
 def _all_figures(
     explanation: GeneralizedCounterfactual | PrototypeCounterfactual,
 ) -> dict[str, Any]:
-    """Return the figures of a released explanation, with those for the data holder only."""
+    """Return the figures of the certificate and, for a region, of the recount."""
     figures = explanation.certificate.to_dict()
     if isinstance(explanation, GeneralizedCounterfactual):
         figures |= explanation.recount.to_dict()
@@ -135,7 +135,7 @@ def _all_figures(
 
 
 def printed(table: pd.DataFrame) -> str:
-    """Return the rows of `text_table_of` as text: figures first, without columns that are empty."""
+    """Return a table of `text_table_of` as text: figures first, without empty columns."""
     table = table.convert_dtypes().astype(object)  # a column of k has no decimals
     figures = [name for name in _PRINTED_FIRST if table[name].notna().any()]
     features = [name for name in table.columns if name not in _FIRST_OR_NOT_PRINTED]
@@ -152,21 +152,21 @@ def notebook_row(
 ) -> list[object]:
     """Return the cells of an explanation in a notebook's table: query, figures, features.
 
-    A feature whose value differs from the person's is marked, beside the person's own value, if
-    the `query` may be shown; it is None otherwise.
+    `query` is None unless readers may see it. If they may, each feature that changes is marked and
+    shown with the applicant's value.
     """
     if isinstance(explanation, Withheld):
         return [explanation.query, explanation.text_for_operator()]
     certificate = explanation.certificate
     row: list[object] = [explanation.query]
     row += [figure_as_text(getattr(certificate, name)) for name in figures]
-    own_values = {} if query is None else query
-    changes = explanation.changes(own_values)
+    factual = {} if query is None else query
+    changes = explanation.changes(factual)
     cells = explanation.cells()
     for name in columns:
         cell = cells.get(name, "")
         if name in changes:
-            row.append(marked(cell, part_to_text(part_of(own_values[name]))))
+            row.append(marked(cell, part_to_text(part_of(factual[name]))))
         else:
             row.append(cell)
     return row

@@ -1,11 +1,11 @@
-"""The result of a call: an immutable sequence of explanations, and its figures."""
+"""The result of a call: an immutable sequence of explanations with its figures."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import pandas as pd
 
@@ -43,9 +43,6 @@ from cfk_plugin.tracking.record import FLOOR, RunRecord
 from cfk_plugin.tracking.record import SCHEMA_VERSION as RUN_VERSION
 from cfk_plugin.tracking.tally import FIELDS, figures, rates
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = [
     "SCHEMA_VERSION",
     "Explanations",
@@ -56,21 +53,24 @@ __all__ = [
 
 _MOST_SHOWN = 20
 _FIGURES_OF_REGIONS = (
-    "k: people who fit. NCP: share of the columns' ranges that is given instead of one value."
-    " Pureness: share of the combinations that lead to the outcome."
+    "k: least number of people in the region. NCP: width of the region, from 0 (one value) to 1"
+    " (all values). Pureness: share of the combinations in the region with the outcome."
 )
 
 SCHEMA_VERSION = 1
 """Version of the layout of `Explanations.to_json`."""
 
-_SETTINGS = ("method", "generator", "epsilon")  # of `provenance`, that a run logs
+_SETTINGS = ("method", "generator", "epsilon")  # keys of `provenance` that a run logs
 
 
 class Explanations(HostOnly, Sequence[Explanation]):
-    """Explanations in the order of the call, each released with a certificate, or withheld.
+    """Explanations in the order of the call. Each is released with a certificate, or withheld.
 
-    All released explanations are of one kind: regions under a `PrivacyPolicy`, or the prototypes of
-    one fit under a `PrototypePolicy`.
+    All released explanations are of one kind: regions if the policy is a `PrivacyPolicy`, or
+    prototypes of one fit if it is a `PrototypePolicy`.
+
+    `to_frame`, `to_json` and `text` contain only what the recipient may see. The object itself also
+    has exact counts, for the data holder only: it cannot be pickled.
 
     Parameters
     ----------
@@ -79,18 +79,30 @@ class Explanations(HostOnly, Sequence[Explanation]):
     columns : sequence of str
         Features in the training table's order.
     findings : sequence, optional
-        The finding of detection for each raw counterfactual. It is for the data holder, and not in
-        `to_frame` or `to_json`.
+        Whether each raw counterfactual equals a training row, for the data holder only.
     n_people : int, optional
         Number of people in the population, for the discernibility metric.
-    provenance, about : mapping of str and ResultContext, optional
-        Settings of the run (method, generator, plugins), and further context, for tracking.
+    provenance : mapping of str, optional
+        Settings that a run logs: method, generator, plugins.
+    about : ResultContext, optional
+        Further context that a run logs.
 
     Raises
     ------
     InputError
         If an explanation does not fit the policy, prototypes are of several fits, or the number of
-        findings is not that of the explanations.
+        findings differs from the number of explanations.
+
+    Examples
+    --------
+    >>> from cfk_plugin import Explanations, PrivacyPolicy, Withheld
+    >>> explanations = Explanations(
+    ...     [Withheld(0, "infeasible")], policy=PrivacyPolicy(), columns=["age"]
+    ... )
+    >>> explanations[0].reason
+    'infeasible'
+    >>> explanations.summary()["withheld_rate"]
+    1.0
     """
 
     def __init__(
@@ -119,37 +131,37 @@ class Explanations(HostOnly, Sequence[Explanation]):
             else:
                 explanations.append(entry)
         self._explanations = tuple(explanations)
-        # the person's own values by query, after `compare`
+        # the applicants' values by query, only after `compare`
         self._shown_queries: list[dict[str, Any]] | None = None
         self._check()
 
     def _check(self) -> None:
-        """Refuse explanations that do not fit together, or do not fit the policy."""
+        """Raise `InputError` if explanations do not fit together, or do not fit the policy."""
         if len(self.findings) != len(self._explanations):
-            raise InputError("findings must be one per entry")
+            raise InputError("give one finding for each explanation")
         kind: type[Released] = GeneralizedCounterfactual
         if isinstance(self.policy, PrototypePolicy):
             kind = PrototypeCounterfactual
         if not {kind, Withheld}.issuperset(map(type, self._explanations)):
             raise InputError(
-                f"a result under a {type(self.policy).__name__} holds {kind.__name__} and Withheld"
-                " alone; give each kind a result of its own"
+                f"with a {type(self.policy).__name__}, explanations must be {kind.__name__} or"
+                " Withheld; make one Explanations for each kind"
             )
         if isinstance(self.policy, PrototypePolicy):
             self._check_fit(self.policy)
 
     def _check_fit(self, policy: PrototypePolicy) -> None:
-        """Refuse prototypes of several fits, and budgets that the policy does not allow."""
+        """Raise `InputError` if prototypes are of several fits or exceed the policy's budget."""
         certificates = {prototype.certificate for prototype in self.prototypes}
         if len(certificates) > 1:
             raise InputError(
-                "prototypes of several fits: each has a budget of its own, so give each a result of"
-                " its own"
+                "the prototypes are of several fits, and each fit has its budget; make one"
+                " Explanations for each fit"
             )
         if not all(map(policy.allows, certificates)):
             raise InputError(
-                "the certificate of the prototypes states another budget or model than the policy"
-                " allows"
+                "the certificate of the prototypes has a budget or a model that the policy does not"
+                " allow; use the policy of their fit"
             )
 
     def __len__(self) -> int:
@@ -183,12 +195,12 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return f"{len(self.released)} released, {len(self.withheld)} withheld"
 
     def _repr_html_(self) -> str:
-        """Return a table of the explanations; it shows the person's values only after `compare`."""
+        """Return an HTML table; it shows the applicants' values only after `compare`."""
         figures: tuple[str, ...] = ("k", "ncp", "pureness")
         meaning = _FIGURES_OF_REGIONS
         if isinstance(self.policy, PrototypePolicy):
             figures = ("epsilon",)
-            meaning = "epsilon: the privacy budget that they were drawn with."
+            meaning = "epsilon: the privacy budget of these prototypes."
         rows = []
         for explanation in self._explanations[:_MOST_SHOWN]:
             query = None
@@ -199,8 +211,8 @@ class Explanations(HostOnly, Sequence[Explanation]):
         if len(self) > len(rows):
             notes.append(f"{len(self) - len(rows):,} more are not shown.")
         if self._shown_queries is None:
-            notes.append("compare(queries) marks what changes, where queries may be shown.")
-        # Figures stand before the features, so that a wide table does not hide them.
+            notes.append("compare(queries) marks the changes, if readers may see the queries.")
+        # Figures are before the features, so that a wide table does not hide them.
         titles = [name.replace("ncp", "NCP") for name in figures]
         head = ("query", *titles, *self.columns)
         return card(
@@ -210,18 +222,21 @@ class Explanations(HostOnly, Sequence[Explanation]):
         )
 
     def compare(self, queries: pd.DataFrame) -> Explanations:
-        """Return the same explanations, which a notebook shows beside the person's own values.
+        """Return the same explanations; a notebook shows them with the applicants' values.
 
-        The notebook marks each changed value. Use it only with queries that every reader of the
-        notebook may see, such as public data or the reader's own. No other output shows the
-        person's own values.
+        The notebook marks each changed value. Use it only if every reader of the notebook may see
+        the queries: public data, for example. No other output shows these values.
 
         Parameters
         ----------
         queries : DataFrame
             As for `text`.
+
+        Returns
+        -------
+        Explanations
         """
-        return self._with(_shown_queries=self.asked(queries))
+        return self._with(_shown_queries=self._values_of_queries(queries))
 
     def _with(self, **changes: Any) -> Explanations:
         """Return a copy with some attributes changed, which are not checked again."""
@@ -230,7 +245,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return copy
 
     def without_record(self) -> Explanations:
-        """Return the result with all explanations withheld, because no record of them is kept."""
+        """Return the result with every explanation withheld, because it could not be recorded."""
         withheld = tuple(
             Withheld(explanation.query, "not_recorded", wording=self.about.wording)
             for explanation in self._explanations
@@ -239,7 +254,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
 
     @property
     def released(self) -> tuple[Released, ...]:
-        """The released explanations, of either kind."""
+        """The released explanations of both kinds."""
         return tuple(
             explanation
             for explanation in self._explanations
@@ -266,31 +281,31 @@ class Explanations(HostOnly, Sequence[Explanation]):
 
     @property
     def withheld(self) -> tuple[Withheld, ...]:
-        """The explanations that are withheld."""
+        """The withheld explanations."""
         return tuple(
             explanation for explanation in self._explanations if isinstance(explanation, Withheld)
         )
 
     def for_query(self, query: int) -> tuple[Explanation, ...]:
-        """Return the explanations that answer one query."""
+        """Return the explanations that answer the query at this position."""
         return tuple(
             explanation for explanation in self._explanations if explanation.query == query
         )
 
     def by_group(self, attribute: str, labels: Sequence[Any] | pd.Series) -> Explanations:
-        """Return the same explanations with the group of each person, for a run's figures by group.
+        """Return the same explanations with each applicant's group, for figures of a run by group.
 
-        A label is a value of the person. A run logs it as it is; it is not in `to_frame` and
+        A label is a value of the applicant, and a run logs it. It is not in `to_frame` or
         `to_json`.
 
         Parameters
         ----------
         attribute : str
-            Attribute that defines the groups, for example ``sex``. You must be permitted to store
+            Attribute that defines the groups, for example ``sex``. You need the permission to store
             its values.
         labels : sequence
-            One label per query, in the order of the queries, for example ``queries["sex"]``. A
-            missing one is the group ``missing``.
+            One label for each query, in their order, for example ``queries["sex"]``. A missing
+            label is the group ``missing``.
 
         Returns
         -------
@@ -299,7 +314,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         Raises
         ------
         InputError
-            If there are fewer labels than queries, or more than 50 different ones.
+            If there are fewer labels than queries, or more than 50 different labels.
         """
         groups = Groups.of(attribute, labels)
         return self._with(about=self.about.grouped(groups, self._explanations))
@@ -307,15 +322,15 @@ class Explanations(HostOnly, Sequence[Explanation]):
     def text(
         self, queries: pd.DataFrame | None = None, wording: Wording | None = None
     ) -> list[str]:
-        """Return the text of each explanation for the person, including withheld ones.
+        """Return the text of each explanation for the applicant; withheld ones have a text too.
 
         Parameters
         ----------
-        queries : DataFrame, shape (n, n_features or more), optional
-            The instances that were explained, in the same order. The texts then give the person's
-            own values beside the new ones, and leave out features that need no change.
+        queries : DataFrame, shape (n_queries, n_features or more), optional
+            The explained instances, in the same order. Each text then has the applicant's value
+            next to the new value, and omits features that need no change.
         wording : Wording, optional
-            Other words, or another language, than those of the schema.
+            The words and language to use, instead of those of the schema.
 
         Returns
         -------
@@ -324,9 +339,9 @@ class Explanations(HostOnly, Sequence[Explanation]):
         Raises
         ------
         InputError
-            If `queries` is not a table with every feature, or has fewer rows than were explained.
+            If `queries` is not a table with every feature, or lacks a query that was explained.
         """
-        rows = None if queries is None else self.asked(queries)
+        rows = None if queries is None else self._values_of_queries(queries)
         if wording is None:
             wording = self.about.wording
         else:
@@ -338,7 +353,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         ]
 
     def __str__(self) -> str:
-        """Return a table of the explanations, with the reasons of those that are withheld."""
+        """Return a table of the explanations, with the reason of each withheld explanation."""
         table = self.to_frame(text=True).head(_MOST_SHOWN)
         lines = [f"{counted(len(self), 'explanation')}: {self._counts()}"]
         if len(table):
@@ -347,10 +362,10 @@ class Explanations(HostOnly, Sequence[Explanation]):
             lines.append(f"{len(self) - len(table):,} more are not shown")
         return "\n".join(lines)
 
-    def asked(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
+    def _values_of_queries(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
         """Return the values of each query by feature.
 
-        Raises `InputError` if the queries cannot be those that were explained.
+        Raises `InputError` if a feature or a query is missing.
         """
         table = require_features(queries, self.columns, "queries")
         columns = [cells_of(table[name]) for name in self.columns]
@@ -360,39 +375,39 @@ class Explanations(HostOnly, Sequence[Explanation]):
         last = max((explanation.query for explanation in self._explanations), default=-1)
         if last >= len(rows):
             raise InputError(
-                f"{len(rows)} queries, and query {last} was answered; give all that were asked"
-                " about"
+                f"there are {len(rows)} queries, but query {last} was explained; give all queries"
+                " of the call"
             )
         return rows
 
     def to_frame(self, *, text: bool = False) -> pd.DataFrame:
-        """Return one row per explanation: status, features, k, NCP and pureness.
+        """Return a table with one row per explanation: status, features, k, NCP and pureness.
 
-        The table may be disclosed to the person. Prototypes have no k, NCP and pureness.
+        The recipient may see the table. Prototypes have no k, NCP and pureness.
 
         Parameters
         ----------
         text : bool
-            Whether each feature is one column of text, for readers, and rows are numbered from 0. A
-            feature with the name of another column is then ``feature.NAME``.
+            Whether each feature is one column of text, and the rows are numbered from 0. If a
+            feature has the name of another column, its column is ``feature.NAME``.
 
         Returns
         -------
         DataFrame, shape (n_explanations, n_columns)
-            Its index has the labels of the queries, in the table that was passed.
-            A number, a date or an ordinal feature is in three columns: ``NAME_low`` and
-            ``NAME_high`` are the ends of its range, both included, and ``NAME_value`` is the
-            advised or private value. Any other feature is in two: ``NAME_set``, a list of values,
-            and ``NAME_value``. A private feature has one value in all of them. Published entries
-            and lookups advise no value of a quasi-identifier; it is missing. The advised value is
-            outside of the range where it is the person's own.
+            The index has the labels of the queries in the table of the call.
+            A number, a date or an ordinal feature has three columns: ``NAME_low`` and ``NAME_high``
+            are the ends of its range, both included, and ``NAME_value`` is the advised or private
+            value. Any other feature has two columns: ``NAME_set``, a list of values, and
+            ``NAME_value``. All columns of a private feature have the same value. Published entries
+            and lookups advise no value of a quasi-identifier, so it is missing. If the advised
+            value is the applicant's own, it may be outside the range.
         """
         if text:
             return text_table_of(self._explanations, self.columns)
         return table_of(self._explanations, self.columns, self._ranges(), self.about.index)
 
     def _ranges(self) -> set[str]:
-        """Return the features with ends: as declared, or as the explanations have them."""
+        """Return the features with a low and a high end: numbers, dates and ordinal features."""
         if self.about.population is not None:
             declared = self.about.population.get("attributes", [])
             kinds = {attribute["name"]: attribute["kind"] for attribute in declared}
@@ -405,23 +420,24 @@ class Explanations(HostOnly, Sequence[Explanation]):
         }
 
     def audit_frame(self) -> pd.DataFrame:
-        """Return every figure of every certificate and recount, and the detection's finding.
+        """Return a table with all figures of each explanation, for the data holder only.
 
-        For the data holder only.
+        It has the figures of the certificate and the recount, and whether the raw counterfactual
+        equals a training row.
         """
         return audit_table_of(self._explanations, self.findings)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return everything that may be disclosed as JSON, by query.
+        """Return the content that the recipient may see as JSON, ordered by query.
 
-        The format is the JSON Schema `explanations-1.schema.json`.
+        The format is described by the JSON Schema `explanations-1.schema.json`.
         """
         return json.dumps(self._content(), indent=indent, allow_nan=False, ensure_ascii=False)
 
     def to_json_with_sentences(
         self, queries: pd.DataFrame | None = None, wording: Wording | None = None
     ) -> str:
-        """Return what `to_json` does, and the sentence of each explanation; see `text`."""
+        """Return the JSON of `to_json` with the sentence of each explanation; see `text`."""
         content = self._content()
         sentences = zip(self._explanations, self.text(queries, wording), strict=True)
         by_query = sorted(sentences, key=lambda pair: pair[0].query)
@@ -430,7 +446,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
 
     def _content(self) -> dict[str, Any]:
-        """Return what `to_json` writes."""
+        """Return the content of `to_json`."""
         content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "kind": self.about.kind,
@@ -444,23 +460,25 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return content
 
     def _column(self, figure: str) -> list[Any]:
-        """Return a figure of every released region, of its recount or else of its certificate."""
+        """Return a figure of each released region, from its recount or its certificate."""
         if hasattr(RegionRecount, figure):
             return [getattr(explanation.recount, figure) for explanation in self.generalized]
         return [getattr(explanation.certificate, figure) for explanation in self.generalized]
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures of the whole set, which `docs/reference/metrics.md` defines.
+        """Return the figures of all explanations together.
+
+        They are defined in docs/reference/metrics.md.
 
         Returns
         -------
         dict
-            It has counts (``asked``, ``released``,
-            ``withheld``, ``reasons``, ``prototypes``);
-            ``withheld_rate`` of the explanations that were needed, which leaves out
-            ``already_desired``; figures of the released regions, which are None without any; rates
-            of the findings of detection; ``released_native``, which must be 0; ``epsilon`` and
-            ``delta`` of all prototypes together, None if nothing is guaranteed.
+            Counts: ``asked`` (all explanations), ``released``, ``withheld``, ``reasons`` (a dict),
+            ``prototypes``. ``withheld_rate`` leaves out queries that have the desired outcome
+            already. Figures of the released regions, such as ``k_min`` and ``ncp_mean``, are None
+            if there are none. Rates of raw counterfactuals that equal training rows.
+            ``released_native`` must be 0. ``epsilon`` and ``delta`` are the budget of all
+            prototypes together; None if there is no guarantee.
         """
         n_of_reason = Counter(explanation.reason for explanation in self.withheld)
         # A query that has the desired outcome already needs no explanation.
@@ -502,7 +520,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return summary
 
     def to_record(self) -> RunRecord:
-        """Return what a run logs about the explanations, as plain values."""
+        """Return the record of the explanations that a run logs."""
         context = self.about
         quasi_identifiers = self._quasi_identifiers()
         rows = [
@@ -529,7 +547,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         )
 
     def _prototype_certificate(self) -> PrototypeCertificate | None:
-        """Return the certificate that all prototypes have; None if none was released."""
+        """Return the certificate of all prototypes, or None if no prototype was released."""
         prototypes = self.prototypes
         return prototypes[0].certificate if prototypes else None
 
@@ -556,15 +574,15 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return settings
 
     def _logged_tags(self) -> dict[str, str]:
-        """Return the tags of a run; those that are empty are left out."""
+        """Return the tags of a run, without empty ones."""
         tags = {
             "cfk.schema_version": str(RUN_VERSION),
             "cfk.policy_sha256": self.policy.sha256,
             "cfk.plugins": self.provenance.get("plugins", ""),
         }
         if isinstance(self.policy, PrototypePolicy):
-            # No fingerprint of the population: it depends on the exact table, which no epsilon
-            # covers.
+            # No fingerprint of the population: it depends on the exact table, and no epsilon
+            # covers that.
             _, of_policy = self.policy.settings(self._prototype_certificate())
             tags |= of_policy
         else:
@@ -576,7 +594,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return {name: value for name, value in tags.items() if value}
 
     def _epsilon_spent(self) -> float | None:
-        """Return the epsilon that was spent so far; None if there is no budget or no guarantee."""
+        """Return the epsilon spent so far, or None if there is no budget or no guarantee."""
         certificate = self._prototype_certificate()
         if certificate is not None and certificate.guarantee == "none":
             return None
@@ -584,14 +602,14 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return None if spent is None else float(spent)
 
     def _n_of_finding(self) -> dict[str, int]:
-        """Return how many counterfactuals detection examined, and how many have each finding."""
+        """Return the number of raw counterfactuals that were compared, and that of each finding."""
         findings: Counter[str] = Counter(
             finding for finding in self.findings if finding is not None
         )
         return {"examined": findings.total(), **findings}
 
     def _quasi_identifiers(self) -> list[str]:
-        """Return the attributes in the order of ``ncp_parts``, as far as they are known."""
+        """Return the quasi-identifiers in the order of ``ncp_parts``; empty if they are unknown."""
         declared: Sequence[Mapping[str, Any]] = []
         if self.about.population is not None:
             declared = self.about.population.get("attributes", [])
@@ -604,7 +622,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         return sorted(names)
 
     def _audit_rows(self, quasi_identifiers: Sequence[str]) -> list[dict[str, Any]]:
-        """Return one row per explanation for the data holder, without figures that are missing."""
+        """Return the figures of each explanation for the data holder only, without missing ones."""
         seconds = None if self.about.seconds is None else round(self.about.seconds, 6)
         groups: Sequence[str | None] = self.about.groups
         if not groups:
@@ -625,7 +643,7 @@ class Explanations(HostOnly, Sequence[Explanation]):
         finding: NativeStatus | None,
         quasi_identifiers: Sequence[str],
     ) -> dict[str, Any]:
-        """Return the finding and the counts of an explanation; those of a prototype are empty."""
+        """Return the finding and the counts of an explanation; a prototype has none."""
         if isinstance(self.policy, PrototypePolicy):
             return {}
         if isinstance(explanation, PrototypeCounterfactual):
@@ -645,31 +663,31 @@ class Explanations(HostOnly, Sequence[Explanation]):
         run_name: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> str:
-        """Log parameters, metrics and released explanations to MLflow now.
+        """Log parameters, metrics and released explanations to MLflow.
 
         Parameters
         ----------
         run_id : str, optional
-            An existing run. Default: the active run, or a new one. If it has explanations of
-            another process or with other settings, these go to a child run.
+            The run to log to. By default, the active run, or a new run. If the run has explanations
+            of another process or with other settings, these go to a child run.
         experiment : str, optional
             Begin a new run in this experiment, which is created if necessary.
         tracking_uri : str, optional
-            Default: MLflow's own setting.
+            The MLflow store; by default MLflow's own setting.
         run_name : str, optional
             Begin a new run with this name, nested in the active run if there is one.
         tags : mapping, optional
-            Further tags.
+            Further tags of the run.
 
         Returns
         -------
         str
-            The id of the run that they are in.
+            The id of the run that contains the explanations.
 
         Raises
         ------
         TrackingError
-            If MLflow does not take them.
+            If MLflow does not accept them.
         """
         if run_id is not None:
             require("run_id", run_id, str, "give the id of a run, or settings by name")
@@ -677,19 +695,22 @@ class Explanations(HostOnly, Sequence[Explanation]):
 
 
 def class_sizes_of(explanations: Explanations | Sequence[int]) -> list[int]:
-    """Return the number of people behind each released explanation, or check given numbers."""
+    """Return the number of people in each released region.
+
+    Numbers instead of `Explanations` are checked and returned.
+    """
     if isinstance(explanations, Explanations):
-        _refuse_prototypes(explanations)
+        _check_no_prototypes(explanations)
         return [explanation.recount.k for explanation in explanations.generalized]
     sizes = [int(size) for size in explanations]
     if sizes and min(sizes) < 1:
-        raise InputError("each class needs at least one person")
+        raise InputError("a class size is below 1; each class needs at least one person")
     return sizes
 
 
-def _refuse_prototypes(explanations: Explanations) -> None:
+def _check_no_prototypes(explanations: Explanations) -> None:
     if isinstance(explanations.policy, PrototypePolicy):
         raise InputError(
-            "prototypes stand for nobody: there are no people to count and nothing is generalised; "
-            "see epsilon and delta in summary()"
+            "the explanations are prototypes, which have no region and no people in it; see epsilon"
+            " and delta in summary()"
         )

@@ -1,4 +1,4 @@
-"""What happens if something fails on the way to explanations: all are withheld, with a reason."""
+"""If anything fails while explanations are made, all of them are withheld with a reason."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ _log = logging.getLogger("cfk_plugin")
 
 
 def failing_closed() -> AbstractContextManager[None]:
-    """Turn any failure on the way to explanations into an error that quotes no value.
+    """Replace every exception of the body with a `CFKError` that quotes no value.
 
-    The caller withholds all explanations of a call because of it.
+    The caller catches it and withholds all explanations.
     """
     return quiet("{} in the pipeline", PluginError, let=ModelError)
 
 
 def reason_of(error: CFKError) -> str:
-    """Return the reason for which an error withholds explanations, and log the error."""
-    is_of_model = isinstance(error, ModelError)  # a plugin may have raised it, with any text
+    """Log an error of `failing_closed`, and return the reason for withholding explanations."""
+    is_of_model = isinstance(error, ModelError)
+    # a plugin may have raised the ModelError, with any text
     text = "ModelError in the pipeline" if is_of_model else error
     _log.warning("explanations withheld: %s", text)
     return "model_failed" if is_of_model else "protector_failed"

@@ -1,13 +1,12 @@
-"""A file of released explanations: what is wrong with it, by a recount. `cfk verify` prints it.
+"""The recount of a file of released explanations, for `cfk verify`.
 
-The form is compared with the JSON Schema, and each entry with the columns of the training table.
-Then the people of each region, its information loss and, with the model, its outcomes are counted
-again by `cfk_plugin.release.recount`, and compared with the certificate.
+1. The file is compared with its JSON Schema, and each entry with the columns of the training table.
+2. The people of each region, its information loss and, with the model, its outcomes are counted
+   again by `cfk_plugin.release.recount`, and compared with the certificate.
 
-**What a file does not tell.** Who wrote it, whether entries were removed, whether its policy is the
-one that was agreed on, and which of the people inside a region are its members. Everyone inside
-counts as a member here. So a catalogue's region is not compared with `t`, and `l` is compared with
-more people than before the release.
+A file does not tell who wrote it, whether entries were removed, whether its policy is the agreed
+one, and who the members of a region are. Here everyone inside counts as a member. Therefore `t` is
+not checked for a catalogue's region, and `l` is checked with more people than before the release.
 """
 
 from __future__ import annotations
@@ -51,34 +50,36 @@ from cfk_plugin.release.results import Policy, PrototypePolicy
 _OF_THE_MODEL = ("pureness", "pureness_low", "pureness_high", "exact")
 """Figures of certificates that are counted again with the model."""
 _OF_THE_TABLE = ("ncp", *_OF_THE_MODEL)
-"""Figures that are others if the table has changed."""
+"""Figures of certificates that may differ if the table has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with a file; never its content."""
+    """A fault of a file. It does not quote the content."""
 
-    where: str  # in names of the format and of declared columns, and positions
+    where: str  # the place: names of the format and of declared columns, and positions
     problem: str
-    fails: bool = True  # if False, a person has to look
+    fails: bool = True  # if False, a person must review it
 
 
 @dataclass(slots=True)
 class FileRecount:
-    """What is wrong with a file, and what was not checked.
+    """The faults of a file, and the properties that could not be checked.
 
     Attributes
     ----------
     findings : list of Finding
+        The faults.
     unchecked : list of str
+        Properties that could not be checked.
     n_people : list of int
-        People in each region that was counted.
+        The number of people in each region that was counted.
     not_stopped : list of str
         Attacks that the policy does not stop.
     n_answers : int, optional
-        Answers about which the model was asked; None if it was not.
+        The number of answers that were checked with the model; None without a model.
     untrue : list of int
-        Positions of the answers, among all entries, that the model refuses.
+        Positions, among all entries, of the answers without the outcome under the model.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -90,18 +91,18 @@ class FileRecount:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a finding shows that the file is wrong."""
+        """Whether at least one finding fails."""
         return any(finding.fails for finding in self.findings)
 
     @property
     def verdict(self) -> str:
-        """``fail``, ``review`` (a person has to look) or ``pass``."""
+        """``fail``, ``review`` (a person must review the findings) or ``pass``."""
         if self.has_failed:
             return "fail"
         return "review" if self.findings else "pass"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return the report as values for JSON."""
         return {
             "verdict": self.verdict,
             "findings": [
@@ -128,38 +129,53 @@ def recount(
 ) -> FileRecount:
     """Count the explanations of a file again, and compare them with their certificates.
 
+    It does not show who wrote the file, or whether entries were removed.
+
     Parameters
     ----------
     content : mapping
-        What `Explanations.to_json` wrote.
+        The content of a file of `Explanations.to_json`.
     population : Population
         The training table.
     model : object with ``predict``, or callable, optional
-        That of the explanations, or one that was trained later. Without it, only people are
+        The model of the explanations, or one that was trained later. Without it, only people are
         counted.
     desired : label, set of labels, (low, high) or "opposite"
-        The outcome, as for `KAnonymizer.fit`.
+        The desired outcome, as for `KAnonymizer.fit`.
     threshold : float, optional
         As in `KAnonymizer.fit`.
     queries : DataFrame, optional
-        The instances that were answered, in their order. The model then says which answers are
-        true for them.
+        The explained instances, in their order. The model then checks whether the answers are true
+        for them.
     k : int, optional
-        Number of people that must be inside each region, if that is more than the policy asks
-        for.
+        The number of people that each region must contain, if it is above the policy's k.
 
     Returns
     -------
     FileRecount
+        Has ``verdict`` ("pass", "review" or "fail"), ``findings`` and ``unchecked``.
 
     Raises
     ------
     InputError
-        If the queries cannot be those that were answered.
+        If a feature or a query is missing in `queries`.
+
+    Examples
+    --------
+    >>> import json
+    >>> import pandas as pd
+    >>> from cfk_plugin import Population, Schema, protect, recount
+    >>> train = pd.DataFrame({"age": [24, 25, 26, 27, 50], "salary": [60, 60, 30, 80, 90]})
+    >>> schema = Schema.from_frame(train, quasi_identifiers=["age"])
+    >>> population = Population.from_frame(train, schema)
+    >>> private = protect(model=lambda x: x.salary > 50, population=population, k=2, desired=True)
+    >>> explanations = private.explain(pd.DataFrame({"age": [26], "salary": [30]}))
+    >>> recount(json.loads(explanations.to_json()), population).verdict
+    'pass'
     """
     report = FileRecount(findings=wrong_form(content, population.schema.features))
     if report.findings:
-        report.unchecked.append("anything else: the form has to be right first")
+        report.unchecked.append("anything else, because the form is wrong")
         return report
     policy = _policy_of(content)
     if policy is None:
@@ -177,21 +193,21 @@ def recount(
     if sorted(content["columns"]) != sorted(population.schema.features):
         report.findings.append(Finding("columns", "are not the features of the schema"))
         return report
-    asked = None if model is None else thresholded(model, threshold)
+    label_source = None if model is None else thresholded(model, threshold)
     if isinstance(policy, PrototypePolicy):
         if k is not None or queries is not None:
             report.unchecked.append("--k and --queries, which prototypes do not need")
-        _recount_prototypes(released, population, asked, desired, report)
+        _recount_prototypes(released, population, label_source, desired, report)
         return report
     report.not_stopped += policy.not_stopped
     required = policy if k is None else replace(policy, k=max(k, policy.k))
     regions = _Regions(content, population, policy, required, report)
     entries = regions.read(released)
     regions.count(entries)
-    if asked is None:
+    if label_source is None:
         report.unchecked.append("pureness (--model)")
     else:
-        regions.ask(entries, asked, desired, queries)
+        regions.check_outcomes(entries, label_source, desired, queries)
     return report
 
 
@@ -199,7 +215,7 @@ def recount(
 
 
 def wrong_form(content: Mapping[str, Any], columns: Sequence[str]) -> list[Finding]:
-    """Compare a file with the JSON Schema; `columns` may be named."""
+    """Return the faults of a file's form by its JSON Schema; they name only these columns."""
     form = f"explanations-{SCHEMA_VERSION}"
     findings = {
         Finding(_place(fault.path), fault.problem) for fault in faults(content, form, columns)
@@ -208,7 +224,7 @@ def wrong_form(content: Mapping[str, Any], columns: Sequence[str]) -> list[Findi
 
 
 def _place(path: Sequence[int | str]) -> str:
-    """Write a place; entries are called explanations."""
+    """Return the text of a place in a file, such as "explanation 3, region.age"."""
     if len(path) > 1 and path[0] == "explanations":
         inside = ".".join(map(str, path[2:]))
         return f"explanation {path[1]}, {inside}".removesuffix(", ")
@@ -216,7 +232,7 @@ def _place(path: Sequence[int | str]) -> str:
 
 
 def _policy_of(content: Mapping[str, Any]) -> Policy | None:
-    """Return the policy that a file of the right form claims; None if its settings are invalid."""
+    """Return the policy of a file whose form is right; None if its settings are invalid."""
     settings = content["policy"]
     try:
         return PrototypePolicy(**settings) if "epsilon" in settings else PrivacyPolicy(**settings)
@@ -225,22 +241,24 @@ def _policy_of(content: Mapping[str, Any]) -> Policy | None:
 
 
 def schema_in_file(content: Mapping[str, Any], rows: pd.DataFrame) -> Schema:
-    """Return the schema that the columns and regions of a file imply for the training rows.
+    """Return a schema for the training rows, with the columns and regions of a file.
 
-    Every row then counts as a person, and quasi-identifiers weigh the same.
+    With this schema, every row is a person, and all quasi-identifiers have the same weight.
 
     Raises
     ------
     InputError
-        If the regions do not tell enough, or the rows lack a column.
+        If the file has no region or an ordinal column, or the rows lack a column.
     """
     columns = require_features(rows, content["columns"], "training rows")[content["columns"]]
     regions = [entry["region"] for entry in content["explanations"] if "region" in entry]
     if not regions:
-        raise InputError("the file has no region, so it names no quasi-identifiers; give --schema")
+        raise InputError(
+            "the file has no region, which would name the quasi-identifiers; give --schema"
+        )
     parts = [part for region in regions for part in region.items()]
     if any("levels" in part for _, part in parts):
-        raise InputError("the file does not say the order of all levels; give --schema")
+        raise InputError("the file does not contain the order of all levels; give --schema")
     nominal = {name for name, part in parts if part["kind"] == "set"}
     return Schema.from_frame(columns, quasi_identifiers=list(regions[0]), nominal=sorted(nominal))
 
@@ -255,8 +273,8 @@ def _recount_prototypes(
     desired: Any,
     report: FileRecount,
 ) -> None:
-    """Ask the model about prototypes; there are no people to count."""
-    problem = "prototypes have no people who could be counted; see cfk audit epsilon"
+    """Check with the model whether prototypes have the outcome; there are no people to count."""
+    problem = "prototypes have no people to count; see cfk audit epsilon"
     report.findings.append(Finding("explanations", problem, fails=False))
     features = list(population.schema.features)
     for i, entry in released.items():
@@ -271,16 +289,19 @@ def _recount_prototypes(
         return
     values = pd.DataFrame([entry["prototype"] for entry in released.values()], dtype=object)
     labels = LabelModel(model, features, outcome)(population.conform(values)).astype(object)
-    _note_answers([*released], outcome.is_met(labels), report)
+    _report_answers([*released], outcome.is_met(labels), report)
 
 
-def _note_answers(positions: Sequence[int], is_true: Mask, report: FileRecount) -> None:
-    """Report the answers, at some positions of the file, that the model refuses."""
+def _report_answers(positions: Sequence[int], is_true: Mask, report: FileRecount) -> None:
+    """Report answers that are not true; `positions` are theirs among all entries."""
     report.n_answers = (report.n_answers or 0) + len(positions)
     for position, has_outcome in zip(positions, is_true.tolist(), strict=True):
         if not has_outcome:
             report.untrue.append(position)
-            problem = "is not true: the model refuses what it advises, or its region lacks it"
+            problem = (
+                "is not true: what it advises lacks the outcome under the model, or is outside its"
+                " region"
+            )
             report.findings.append(Finding(f"explanation {position}", problem))
 
 
@@ -289,16 +310,18 @@ def _note_answers(positions: Sequence[int], is_true: Mask, report: FileRecount) 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Entry(HostOnly):
-    """A released region of a file, in the values of the training table.
+    """A released region of a file.
 
     Attributes
     ----------
     position : int
-        Among all entries.
+        Its position among all entries.
     content : mapping
-        As in the file.
+        The entry in the file.
     region : Region
+        The region, made of the training table's values.
     private : shape (n_private,)
+        The codes of the private values.
     """
 
     position: int
@@ -308,12 +331,12 @@ class _Entry(HostOnly):
 
     @property
     def where(self) -> str:
-        """How findings name the entry."""
+        """The name of the entry in findings."""
         return f"explanation {self.position}"
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome that the entry states."""
+        """The outcome in the entry."""
         return Outcome.of(self.content["outcome"])
 
 
@@ -324,13 +347,14 @@ class _Regions(HostOnly):
     Attributes
     ----------
     content : mapping
+        The content of the file.
     population : Population
     policy : PrivacyPolicy
-        That of the file, which its certificates state.
+        The policy in the file.
     required : PrivacyPolicy
-        The same, with the k that is required of it.
+        The same policy with the user's k, if that is larger.
     report : FileRecount
-        Gets all that is wrong.
+        The findings are added to it.
     """
 
     content: Mapping[str, Any]
@@ -345,7 +369,7 @@ class _Regions(HostOnly):
         return self.population.row_codes
 
     def read(self, released: Mapping[int, Mapping[str, Any]]) -> list[_Entry]:
-        """Return the entries that can be counted; report what is wrong with the others."""
+        """Return the entries that can be counted, and report the faults of the others."""
         entries: list[_Entry] = []
         for position, content in released.items():
             try:
@@ -354,7 +378,7 @@ class _Regions(HostOnly):
                 if "advised" in content:
                     self._codes_of(content["advised"], self.codes.quasi)
                 elif self._advises:
-                    raise InputError("it advises nothing")
+                    raise InputError("it advises no values")
                 names = content.get("least", {})
                 changed = [j for j, name in enumerate(self.codes.names) if name in names]
                 self._codes_of(names, np.array(changed, dtype=np.int64))
@@ -367,7 +391,7 @@ class _Regions(HostOnly):
                 "that this is the population of the certificates (set CFK_KEY)"
             )
         if promise_of(self.policy.guarantee).may_claim_optimality:
-            self.report.unchecked.append("optimal and gap, which are the method's own claim")
+            self.report.unchecked.append("optimal and gap, which the method claims")
         return entries
 
     def _region(self, content: Mapping[str, Any]) -> Region:
@@ -385,7 +409,7 @@ class _Regions(HostOnly):
         return Region(parts)
 
     def _codes_of(self, values: Mapping[str, Any], positions: Ints) -> Floats:
-        """Return the codes of values that must be those of some columns, shape (n_columns,)."""
+        """Return the codes of values by column, shape (n_columns,); raise for any other column."""
         columns = [self.codes.columns[j] for j in positions.tolist()]
         names = [column.name for column in columns]
         if set(values) != set(names):
@@ -400,8 +424,9 @@ class _Regions(HostOnly):
             region = region_figures(self.population, entry.region, rows, rows)
             self.report.n_people.append(region.n_people)
             for rule in REGION_RULES:
-                is_known = rule.is_met is not is_t_close or self._counts_everyone
-                if is_known and not rule.is_met(region, self.required):
+                # t-closeness is one of the members, whom a catalogue's file does not name
+                is_checked = rule.is_met is not is_t_close or self._counts_everyone
+                if is_checked and not rule.is_met(region, self.required):
                     self._find(entry, rule.fault)
             expected = {
                 "k": self.policy.k,
@@ -416,21 +441,21 @@ class _Regions(HostOnly):
                 self.report.findings.append(Finding(entry.where, problem, fails=False))
 
     def _compare(self, entry: _Entry, expected: Mapping[str, Any]) -> None:
-        """Report the figures of a certificate that are not what was counted.
+        """Report figures of a certificate that differ from the recount.
 
-        The difference may come from a table that has changed, unless the certificate is known to be
-        about this one. A catalogue always is.
+        If the table may have changed since, a difference is to be reviewed. It has not changed if
+        the fingerprints are equal, or for a catalogue, which must always fit the table.
         """
         certificate = entry.content["certificate"]
         is_of_today = self._is_of_table(entry) or self._is_catalogue
         for name, figure in expected.items():
             if certificate[name] != figure:
                 fails = is_of_today or name not in _OF_THE_TABLE
-                problem = f"its certificate says something else of {name} than the recount"
+                problem = f"its certificate and the recount differ in {name}"
                 self.report.findings.append(Finding(entry.where, problem, fails))
 
     def _is_of_table(self, entry: _Entry) -> bool:
-        """Whether a certificate is known to be about the training table."""
+        """Return whether a certificate has the fingerprint of the training table."""
         fingerprint = entry.content["certificate"]["population"]
         return self.population.has_key and bool(fingerprint == self.population.fingerprint)
 
@@ -439,7 +464,7 @@ class _Regions(HostOnly):
 
     @property
     def _advises(self) -> bool:
-        """Whether each explanation must tell its person what to become."""
+        """Whether each explanation must advise a point."""
         promises_truth = promise_of(self.policy.guarantee).promises_true_answers
         return promises_truth and not self._is_catalogue
 
@@ -453,43 +478,43 @@ class _Regions(HostOnly):
 
     # The model
 
-    def ask(
+    def check_outcomes(
         self,
         entries: Sequence[_Entry],
         model: Any,
         desired: Any,
         queries: pd.DataFrame | None,
     ) -> None:
-        """Count outcomes again, and ask which answers are true, by outcome."""
+        """Count outcomes again with the model, and check whether answers are true."""
         goal = DesiredOutcome.of(desired)
         if queries is not None:
             self.report.unchecked.append("that --queries are those that were answered")
         elif not self._is_catalogue:
             self.report.unchecked.append("that answers are true for the model (--queries)")
         for outcome in dict.fromkeys(entry.outcome for entry in entries):
-            some = [entry for entry in entries if entry.outcome == outcome]
+            same_outcome = [entry for entry in entries if entry.outcome == outcome]
             if goal.common_outcome not in (None, Outcome(), outcome):
-                for entry in some:
+                for entry in same_outcome:
                     self._find(entry, "is about another outcome than --desired names")
                 continue
-            test = _test_of(outcome, goal)
-            if test is None:
-                self._leave_unchecked(some, "has no outcome on record: name it with --desired")
+            is_desired = _desired_test(outcome, goal)
+            if is_desired is None:
+                self._leave_unchecked(same_outcome, "names no outcome: name it with --desired")
                 continue
             try:
                 label_model = LabelModel(model, self.codes.names, None)
                 _require_class(outcome, label_model)
-                asked = Model(self.codes, label_model, test)
-                asked = asked.checked(self.population.coded_rows[:N_CHECKED])
-            except ModelError:  # whose text may quote an outcome of the file
-                self._leave_unchecked(some, "has an outcome that this model cannot give")
+                outcome_model = Model(self.codes, label_model, is_desired)
+                outcome_model = outcome_model.checked(self.population.coded_rows[:N_CHECKED])
+            except ModelError:  # its text may quote an outcome of the file
+                self._leave_unchecked(same_outcome, "has an outcome that this model cannot give")
                 continue
-            self._count_outcomes(some, asked)
+            self._count_outcomes(same_outcome, outcome_model)
             if queries is not None:
-                self._ask_about_points(some, asked, queries)
+                self._check_points(same_outcome, outcome_model, queries)
 
     def _leave_unchecked(self, entries: Sequence[_Entry], problem: str) -> None:
-        """Report entries about which the model cannot be asked, so that a person looks at them."""
+        """Report entries that the model cannot check, so that a person reviews them."""
         for entry in entries:
             self.report.findings.append(Finding(entry.where, problem, fails=False))
 
@@ -506,7 +531,7 @@ class _Regions(HostOnly):
             self._compare(entry, {name: certificate[name] for name in _OF_THE_MODEL})
 
     def _recounter(self, entries: Sequence[_Entry], model: Model) -> Recounter:
-        """Return what counts entries with the same outcome again; everyone inside is a member."""
+        """Return the recounter of entries with the same outcome; everyone inside is a member."""
         regions = [entry.region for entry in entries]
         return Recounter(
             model=model,
@@ -515,12 +540,10 @@ class _Regions(HostOnly):
             fingerprint=self.population.fingerprint,
         )
 
-    def _ask_about_points(
-        self, entries: Sequence[_Entry], model: Model, queries: pd.DataFrame
-    ) -> None:
-        """Ask whether what answers advise is true, permitted, and in their region.
+    def _check_points(self, entries: Sequence[_Entry], model: Model, queries: pd.DataFrame) -> None:
+        """Check whether the advised points are true, permitted, and in their region.
 
-        The margin is not asked for, as the model may be a later one.
+        The margin is not checked, because the model may have been trained later.
         """
         answers = [entry for entry in entries if "advised" in entry.content]
         if not answers:
@@ -538,35 +561,35 @@ class _Regions(HostOnly):
         for entry, is_permitted in zip(answers, are_permitted.tolist(), strict=True):
             if not is_permitted:
                 self._find(entry, "advises a change that the schema excludes")
-        _note_answers([entry.position for entry in answers], are_true, self.report)
+        _report_answers([entry.position for entry in answers], are_true, self.report)
 
     def _rows_of(self, queries: pd.DataFrame, numbers: list[int]) -> Floats:
-        """Return the encoded queries with some numbers, shape (n_numbers, n_features).
+        """Return the encoded queries at some positions, shape (n_numbers, n_features).
 
         Raises
         ------
         InputError
-            If they cannot be those that were answered.
+            If a query is missing, or has a value that cannot be read.
         """
         table = require_features(queries, self.codes.names, "queries")
         if max(numbers) >= len(table):
             raise InputError(
-                f"{len(table)} queries, and query {max(numbers)} was answered; give all queries of"
-                " the call, in their order"
+                f"there are {len(table)} queries, but query {max(numbers)} was explained; give all"
+                " queries of the call, in their order"
             )
         rows = self.codes.encode(table.iloc[numbers])
         if np.isnan(rows).any():
             raise InputError(
-                "queries: a query that was answered has a value that cannot be read, or that the"
-                " training table lacks; give all queries of the call, in their order"
+                "queries: an explained query has a value that cannot be read, or that is not in"
+                " the training table; give all queries of the call, in their order"
             )
         return rows
 
 
 def _code_of(value: Any, column: Column) -> float:
-    """Return the code of a value; raise if the column cannot have it.
+    """Return the code of a value; raise if it is not a value of the column.
 
-    A text that could be read as a number is not one. Days may be written with or without a time.
+    A number must not be written as text. A date may have a time.
     """
     series = pd.Series([value], dtype=object)
     code = column.encode(series)
@@ -578,11 +601,10 @@ def _code_of(value: Any, column: Column) -> float:
     return float(code[0])
 
 
-def _test_of(outcome: Outcome, goal: DesiredOutcome) -> IsDesired | None:
-    """Return the test whether labels are an outcome.
+def _desired_test(outcome: Outcome, goal: DesiredOutcome) -> IsDesired | None:
+    """Return a function from labels to whether each is the outcome of an entry.
 
-    If the file does not name the outcome, it is the one that the user names; None if that depends
-    on the query.
+    If the entry names no outcome, it is the user's goal; None if the goal depends on the query.
     """
     if outcome.is_other:
         return lambda labels: np.asarray(labels != outcome.label, dtype=bool)

@@ -1,4 +1,4 @@
-"""Checks of `KAnonymizer.fit`: what a policy, a method and a population cannot give is refused."""
+"""Checks of `KAnonymizer.fit`: whether policy, method and population fit together."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.protector_choice import AUTO
 
 _WEAK = (
-    "a lookup guarantee counts the people in a region; somebody who reruns the algorithm, or asks"
-    ' the model, may be left with fewer. guarantee="catalogue" holds against both'
+    "the lookup guarantee counts the people in a region; an attacker who reruns the algorithm, or"
+    ' queries the model, may exclude some of them. guarantee="catalogue" stops both attacks'
 )
 
-_MANY = 10  # with fewer quasi-identifiers, wide regions are the choice of k and not of columns
+_MANY = 10  # with fewer quasi-identifiers, regions are wide because of k and not of the columns
 _WIDE = 0.5  # NCP: half of a quasi-identifier's range
 
 
 def check(policy: PrivacyPolicy, method: object, population: Population) -> None:
-    """Refuse what cannot be met: too few people, no sensitive attribute for l or t, an excluded
-    method. Warn of what the guarantee leaves open.
+    """Raise `PolicyError` if the population or the method cannot satisfy the policy.
+
+    Warn of attacks that the lookup guarantee does not stop.
     """
     if policy.guarantee == "lookup" and population.whole is not None:
         raise PolicyError(
-            "a lookup guarantee compares counterfactuals with all training rows, which are on"
-            ' Spark; use guarantee="catalogue", or Population.from_frame'
+            "the lookup guarantee needs all training rows in this process, and they are on Spark;"
+            ' use guarantee="catalogue", or Population.from_frame'
         )
     if policy.guarantee == "lookup":
         warnings.warn(_WEAK, LookupGuaranteeWarning, stacklevel=3)
     if policy.k > population.n_people:
         raise PolicyError(
             f"k = {policy.k} is above the number of people, {population.n_people}; choose a smaller"
-            " k, or take more people in"
+            " k, or use more training rows"
         )
     if (policy.l or policy.t is not None) and not population.schema.sensitive:
         raise PolicyError(
@@ -43,21 +44,22 @@ def check(policy: PrivacyPolicy, method: object, population: Population) -> None
         )
     if method != AUTO and policy.guarantee != "lookup":
         raise PolicyError(
-            f'guarantee="{policy.guarantee}" fixes everybody\'s region beforehand and needs'
+            f'guarantee="{policy.guarantee}" fixes all regions before the first query and needs'
             ' method="auto"; a method that chooses a region per counterfactual needs'
             ' guarantee="lookup"'
         )
 
 
 def warn_of_wide_regions(catalogue: Catalogue) -> None:
-    """Warn if there are so many quasi-identifiers that no region is of use to a recipient."""
+    """Warn if so many quasi-identifiers make the regions too wide to be useful."""
     n_quasi = len(catalogue.schema.quasi_identifiers)
     ncp = np.concatenate([part.catalogue.regions.ncp for part in catalogue.parts])
     if n_quasi <= _MANY or ncp.mean() <= _WIDE:
         return
     warn(
         f"with {n_quasi} quasi-identifiers, a region covers {ncp.mean():.0%} of each of them on"
-        " average (NCP), which says little. Name as quasi-identifiers only the columns that other"
-        " people may know; hierarchies, more people or a lower k make regions narrower, too",
+        " average (NCP), which is too wide to be useful. Name as quasi-identifiers only the columns"
+        " that other people may know; hierarchies, more people or a lower k make regions narrower,"
+        " too",
         WideRegionsWarning,
     )

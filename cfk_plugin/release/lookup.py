@@ -1,11 +1,12 @@
 """The lookup guarantee: an explainer's counterfactuals are generalised and released.
 
-At least k people are inside a region, which a protector chooses for each counterfactual. Private
-values are the counterfactual's own, as the papers' method releases them. An attacker who reruns the
-protector for each of these people, or asks the model about them, may be left with fewer.
+1. The model labels the counterfactuals, and counterfactuals without the outcome are withheld.
+2. A protector proposes a region with at least k people for each of the others.
+3. The recount certifies or withholds each region.
+4. The explanations are built. The private values are the counterfactual's, as in the papers.
 
-The model labels the counterfactuals; a protector proposes a region for each that has the outcome;
-the recount certifies each or withholds it; explanations are built.
+An attacker who reruns the protector for each person in a region, or queries the model about them,
+may exclude some of the k people.
 """
 
 from __future__ import annotations
@@ -43,26 +44,26 @@ from cfk_plugin.release.results import Explanation, GeneralizedCounterfactual, W
 
 T = TypeVar("T", bound=np.generic)
 _log = logging.getLogger("cfk_plugin")
-_DOUBLINGS = 8  # how often k is doubled to reach l-diversity or t-closeness
+_DOUBLINGS = 8  # how often k may be doubled to reach l-diversity or t-closeness
 _DIVERSITY = ("l_diversity", "t_closeness")
-# protectors whose regions are made of the population's own values
-_OWN = (*BUILT_IN.values(),)
+_BUILT_IN_TYPES = (*BUILT_IN.values(),)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Lookup(HostOnly):
-    """What a fit under a lookup guarantee has learned.
+    """The fitted state of the lookup guarantee.
 
     Attributes
     ----------
     population : Population
     policy : PrivacyPolicy
     model : Model
-        Before an outcome is chosen; see `table`.
+        The model without a desired outcome; see `table`.
     protector : Protector
     method : str
         The protector's name, read before it saw any data.
     random_state : int
+        Seed of the protector.
     """
 
     population: Population
@@ -83,7 +84,7 @@ class Lookup(HostOnly):
         method: str,
         random_state: int,
     ) -> Lookup:
-        """Learn what is needed to protect counterfactuals."""
+        """Return the fitted state for these settings."""
         model = Model(population.row_codes, label_model, _any_label)
         return cls(
             population=population,
@@ -100,15 +101,15 @@ class Lookup(HostOnly):
         return self.population.row_codes
 
     def answer(self, request: Request, counterfactuals: Rows) -> list[Explanation]:
-        """Return the explanations that a request asks for.
+        """Return one explanation, released or withheld, for each slot of a request.
 
         Parameters
         ----------
         request : Request
-            If its queries are not known, and each asks for another outcome than its own, the label
-            of a counterfactual is the outcome that is desired.
+            If it has no queries, and the goal is "opposite", the label of a counterfactual is its
+            desired outcome.
         counterfactuals : Rows
-            Those of the request.
+            The counterfactuals of the request.
 
         Raises
         ------
@@ -128,14 +129,14 @@ class Lookup(HostOnly):
         return explanations
 
     def table(self, outcome: Any, is_desired: IsDesired) -> TrainingTable:
-        """Return the training table with the model for an outcome; `outcome` identifies it."""
+        """Return the training table with the model for an outcome; `outcome` is the cache's key."""
         if outcome not in self._tables:
             model = self.model.with_outcome(is_desired)
             self._tables[outcome] = TrainingTable(self.population, model)
         return self._tables[outcome]
 
     def _already_desired(self, request: Request) -> Ints:
-        """Return the slots whose query has the outcome already, as far as it can be read."""
+        """Return the slots whose query has the desired outcome already; skip invalid queries."""
         if request.queries is None:
             return np.empty(0, dtype=np.int64)
         rows = request.queries.codes
@@ -146,7 +147,7 @@ class Lookup(HostOnly):
     def _candidates(
         self, request: Request, counterfactuals: Rows, valid: Ints
     ) -> Iterator[_SameOutcome]:
-        """Yield the counterfactuals that have the outcome, by outcome."""
+        """Yield the counterfactuals with the desired outcome, in one batch for each outcome."""
         if not len(valid):
             return
         slot = request.slot_of_counterfactual[valid]
@@ -160,24 +161,25 @@ class Lookup(HostOnly):
         if request.goal.needs_factual_labels:
             if factuals is not None:
                 factual_labels = self.model.labels(factuals)
-            known_labels = labels if factual_labels is None else factual_labels
-            outcomes = known_labels.astype(object)
+                outcomes = factual_labels.astype(object)
+            else:
+                outcomes = labels.astype(object)
+        has_factuals = factual_labels is not None
         for outcome in dict.fromkeys(outcomes.tolist()):
-            knows_factual = factual_labels is not None
-            is_desired = _test_of(request.goal, outcome, knows_factual=knows_factual)
-            some = np.flatnonzero((outcomes == outcome) & is_desired(labels))
-            if len(some):
+            is_desired = _desired_test(request.goal, outcome, has_factuals=has_factuals)
+            positions = np.flatnonzero((outcomes == outcome) & is_desired(labels))
+            if len(positions):
                 yield _SameOutcome(
-                    slot[some],
-                    rows[some],
-                    labels[some],
-                    _taken(factuals, some),
-                    _taken(factual_labels, some),
-                    self.table((request.goal, outcome, knows_factual), is_desired),
+                    slot[positions],
+                    rows[positions],
+                    labels[positions],
+                    _rows_at(factuals, positions),
+                    _rows_at(factual_labels, positions),
+                    self.table((request.goal, outcome, has_factuals), is_desired),
                 )
 
     def _explained(self, request: Request, candidates: _SameOutcome) -> Iterator[Explanation]:
-        """Yield an explanation of each candidate."""
+        """Yield the released or withheld explanation of each candidate."""
         distinct, place = self._distinct(candidates.rows)
         verdict_of_row = self._verdicts(distinct, candidates.table, request.progress)
         verdicts = [verdict_of_row[i] for i in place.tolist()]
@@ -194,10 +196,10 @@ class Lookup(HostOnly):
             yield self._explanation(number, verdict, candidates, i, outcome)
 
     def _distinct(self, rows: Floats) -> tuple[Floats, Ints]:
-        """Return the distinct rows, shape (n_distinct, n_features), and the place of each row.
+        """Return the distinct rows, shape (n_distinct, n_features), and each row's place in them.
 
-        They are in the order of columns by name: draws depend on the place of a row, and must not
-        depend on how the table is laid out.
+        They are sorted by the columns in a fixed order: a protector's random draws depend on the
+        place of a row, and must not depend on the order of columns in the table.
         """
         by_name = np.concatenate([self.codes.quasi, self.codes.private])
         distinct, place = distinct_rows(rows[:, by_name])
@@ -207,7 +209,7 @@ class Lookup(HostOnly):
     def _explanation(
         self, number: int, verdict: Verdict, candidates: _SameOutcome, i: int, outcome: Outcome
     ) -> Explanation:
-        """Return what a verdict releases of a candidate, the answer to a query with a number."""
+        """Return the explanation of candidate i, for the query with this number."""
         if isinstance(verdict, Withheld):
             return Withheld(number, verdict.reason, refused_k=verdict.refused_k)
         row = candidates.rows[i]
@@ -228,7 +230,11 @@ class Lookup(HostOnly):
     def _verdicts(
         self, rows: Floats, table: TrainingTable, progress: Progress | None
     ) -> list[Verdict]:
-        """Ask for k people and, if they are too similar, again for 2k, 4k, ... people."""
+        """Return the verdict on a region for each row.
+
+        If a region with k people lacks l-diversity or t-closeness, regions with 2k, 4k and so on
+        are tried.
+        """
         policy = self.policy
         verdicts = self._certified(rows, table, policy, progress)
         for _ in range(_DOUBLINGS):
@@ -240,8 +246,8 @@ class Lookup(HostOnly):
             if not too_similar or 2 * policy.k > self.population.n_people:
                 break
             policy = replace(policy, k=2 * policy.k)
-            again = self._certified(rows[too_similar], table, policy, progress)
-            for i, verdict in zip(too_similar, again, strict=True):
+            new_verdicts = self._certified(rows[too_similar], table, policy, progress)
+            for i, verdict in zip(too_similar, new_verdicts, strict=True):
                 verdicts[i] = verdict
         return verdicts
 
@@ -252,7 +258,11 @@ class Lookup(HostOnly):
         policy: PrivacyPolicy,
         progress: Progress | None,
     ) -> list[Verdict]:
-        """Ask for regions for the people that a policy wants; count them for our own policy."""
+        """Return the verdict on a region for each row.
+
+        The protector gets `policy`, whose k may be larger; the regions are recounted for the
+        user's policy.
+        """
         try:
             with quiet("raised {}; its explanations are withheld", PluginError, let=ModelError):
                 proposals = self._proposals(rows, table, policy, progress)
@@ -273,7 +283,7 @@ class Lookup(HostOnly):
             return verdicts
         positions = np.array([i for i, _ in usable])
         proofs = [proposal for _, proposal in usable]
-        if policy.k != self.policy.k:  # no optimality is claimed for more people
+        if policy.k != self.policy.k:  # a proof for a larger k is not one for the policy's k
             proofs = [Proposal(proposal.region) for proposal in proofs]
         regions = [proposal.region for proposal in proofs if proposal.region is not None]
         recounter = Recounter(
@@ -299,13 +309,12 @@ class Lookup(HostOnly):
     ) -> list[Proposal | None]:
         """Return the protector's proposals; None for a malformed one.
 
-        The protector gets copies, or arrays that cannot be written, so what it does to its request
-        has no effect.
+        The protector gets copies, so that it cannot change the rows or the policy.
 
         Raises
         ------
         TypeError
-            If it does not return one proposal per counterfactual.
+            If the protector does not return one proposal per counterfactual.
         """
 
         def has_outcome(counterfactual: Ints, rows: Floats) -> Mask:  # noqa: ARG001
@@ -323,24 +332,29 @@ class Lookup(HostOnly):
         is_complete = len(proposals) == len(rows)
         if not is_complete or any(type(proposal) is not Proposal for proposal in proposals):
             raise TypeError("a protector must return one Proposal per counterfactual")
-        if type(self.protector) in _OWN:
+        if type(self.protector) in _BUILT_IN_TYPES:  # their regions have the population's values
             return [*proposals]
         return [rebuild(proposal, self.codes) for proposal in proposals]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _SameOutcome(HostOnly):
-    """Counterfactuals with the same outcome, n of them.
+    """Counterfactuals with the same desired outcome.
 
     Attributes
     ----------
-    slot : shape (n,); of the explanation that each is for
-    rows : shape (n, n_features)
-    labels : shape (n,); the model's
-    factuals : shape (n, n_features), optional; the query of each
-    factual_labels : shape (n,), optional
+    slot : shape (n_rows,)
+        The slot of each counterfactual.
+    rows : shape (n_rows, n_features)
+        The encoded counterfactuals.
+    labels : shape (n_rows,)
+        The model's labels.
+    factuals : shape (n_rows, n_features), optional
+        The encoded query of each counterfactual.
+    factual_labels : shape (n_rows,), optional
+        The model's labels of the queries; only if the outcome depends on them.
     table : TrainingTable
-        With the model for their outcome.
+        The training table with the model for the outcome.
     """
 
     slot: Ints
@@ -357,10 +371,10 @@ class _SameOutcome(HostOnly):
 def _withhold_faults(
     explanations: list[Explanation], request: Request, counterfactuals: Rows
 ) -> Ints:
-    """Withhold explanations whose values cannot be read; return the other counterfactuals.
+    """Withhold counterfactuals with faults in `explanations`; return positions of the others.
 
-    Those of the queries count if the outcome, or what may change, depends on them. A
-    counterfactual that is valid is withheld for lack of the outcome until it is known to have it.
+    A fault of the query counts if the desired outcome or the permitted changes depend on it. The
+    others are withheld as "not_desired" until the model has labelled them.
     """
     needs_queries = request.goal.needs_factual_labels or request.restricts_changes
     valid = []
@@ -377,13 +391,16 @@ def _withhold_faults(
     return np.array(valid, dtype=np.int64)
 
 
-def _taken(array: NDArray[T] | None, positions: Ints) -> NDArray[T] | None:
-    """Return some rows of an array, if there is one."""
+def _rows_at(array: NDArray[T] | None, positions: Ints) -> NDArray[T] | None:
+    """Return the rows of an array at some positions; None for None."""
     return None if array is None else array[positions]
 
 
 def _are_permitted(request: Request, candidates: _SameOutcome) -> Mask:
-    """Return which candidates their query may change to, shape (n,); none if it is not known."""
+    """Return whether each query may change to its candidate, shape (n_rows,).
+
+    Without queries, no candidate is permitted.
+    """
     position = np.arange(len(candidates))
     if candidates.factuals is None:
         return np.zeros(len(candidates), dtype=bool)
@@ -396,14 +413,15 @@ def _any_label(labels: Labels) -> Mask:
     return np.ones(len(labels), dtype=bool)
 
 
-def _test_of(goal: DesiredOutcome, outcome: Any, *, knows_factual: bool) -> IsDesired:
-    """Return the test of labels for the outcome of some counterfactuals.
+def _desired_test(goal: DesiredOutcome, outcome: Any, *, has_factuals: bool) -> IsDesired:
+    """Return a function from labels to whether each is the desired outcome.
 
-    `outcome` is the label of the factual, or, if that is not known, of the counterfactual.
+    With the goal "opposite", `outcome` is the label of the query or, without queries, of the
+    counterfactual.
     """
     if not goal.needs_factual_labels:
         return goal.is_met
-    if not knows_factual:
+    if not has_factuals:
         return lambda labels: np.asarray(labels == outcome, dtype=bool)
 
     def differs(labels: Labels) -> Mask:

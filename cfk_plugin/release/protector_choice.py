@@ -1,4 +1,4 @@
-"""The protector that a user asks for by `method`."""
+"""The choice of a protector by the setting `method`."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from cfk_plugin.hookspecs import Protector
 from cfk_plugin.protection import BUILT_IN
 
 AUTO = "auto"
-_DEFAULT = "exact"  # what "auto" stands for where a protector may be chosen
+_DEFAULT = "exact"  # the protector of "auto"
 
 
 def choose_protector(
     method: str | Protector, plugins: Mapping[str, Callable[[], Protector]]
 ) -> tuple[Protector, str]:
-    """Return the protector of a method and its name, which is read before it sees data:
-    certificates show the name.
+    """Return the protector of a method, and its name.
+
+    The name is read before the protector sees data, because certificates contain it.
     """
     if method == AUTO:
         method = _DEFAULT
     if isinstance(method, str):
         if method == "dp":
             raise InputError(
-                'method="dp" answers queries and has no use for counterfactuals: use'
-                ' DPPrototypes, or protect(explainer, method="dp", ...)'
+                'method="dp" answers queries and does not use counterfactuals; use DPPrototypes,'
+                ' or protect(explainer, method="dp", ...)'
             )
-        known: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
-        if method not in known:
-            names = ["auto", *sorted(known)]
+        protectors: dict[str, Callable[[], Protector]] = {**plugins, **BUILT_IN}
+        if method not in protectors:
+            names = ["auto", *sorted(protectors)]
             raise InputError(
                 f"unknown method {method!r}; known: {', '.join(names)}"
                 f"{did_you_mean([method], names)}"
             )
-        return known[method](), method
+        return protectors[method](), method
     name = getattr(method, "name", None)
     if type(name) is not str or not callable(getattr(method, "protect", None)):
         raise InputError(f"method must be a name or a protector; got {type(method).__name__}")
     if name in BUILT_IN and not isinstance(method, BUILT_IN[name]):
         raise InputError(
-            f"a protector calls itself {name!r}, which is a built-in one; give it another name"
+            f"a protector has the name {name!r} of a built-in protector; give it another name"
         )
     return method, name

@@ -1,4 +1,4 @@
-"""The rules under which prototypes are released, and what is guaranteed for them."""
+"""The policy of prototypes, and the certificate with their privacy budget."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ _COVERED: Mapping[str, str] = {
         " leaves"
     ),
 }
-"""What epsilon covers, for each access to the model."""
+"""The scope of epsilon, for each access to the model."""
 
-_MOVED = "; rows are moved towards who asks, which "
-"""What `covers` adds for rows that were moved towards the query."""
+_MOVED = "; rows are moved towards the query, and "
+"""The text that `covers` adds for rows that were moved towards the query."""
 
 MOST_DELTA = 1e-6
-"""Largest delta if the number of people is not declared."""
+"""The largest delta if the number of people is not declared."""
 
-_ROUNDING = 1e-9  # relative: composition rounds up
+_ROUNDING = 1e-9  # relative tolerance, because composition rounds up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrototypePolicy:
-    """The rules under which prototypes are released, as requested before anything is fitted.
+    """The settings under which prototypes are released, as requested before the fit.
 
     Attributes
     ----------
     method : {"dp"}
         Differentially private rows.
     epsilon, delta : float
-        The privacy budget. With probability delta anything may be disclosed, even a whole row.
-        Therefore delta, including the model's, must be below 1 / `people`, or at most 1e-6 if
-        `people` is not given.
+        The privacy budget. With probability delta, anything may be disclosed, even a whole row.
+        Therefore delta, including the model's, must be below 1 / `people`, or at most 1e-6 without
+        `people`.
     rows_per_person : int
-        The largest number of rows of one person that count.
+        The largest number of rows of one person that are used.
     model_access : {"public", "dp", "private", "surrogate"}
-        What may be known of the model; see `PrototypeCertificate.covers`.
+        How the model was trained and who knows it; see `PrototypeCertificate.covers`.
     model_epsilon, model_delta : float, optional
         The budget that the model was trained with; only with ``model_access="dp"``.
     people : int, optional
-        The publicly known, approximate number of people in the table. It is declared, and never
-        counted.
+        The approximate number of people in the table, if it is public. It must not be counted in
+        the table.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class PrototypePolicy:
         self._check_total_delta()
 
     def _check_model_budget(self) -> None:
-        """Refuse a budget of the model unless it was trained with one; then require the budget."""
+        """Raise `PolicyError` if the model's budget is missing or does not fit `model_access`."""
         if self.model_access == "dp":
             if self.model_epsilon is None:
                 raise PolicyError(
@@ -105,14 +105,14 @@ class PrototypePolicy:
             )
 
     def _check_total_delta(self) -> None:
-        """Refuse a delta with which the row of one person might be released as it is."""
+        """Raise `PolicyError` if delta is so large that a whole row might be released."""
         delta = self.delta + (self.model_delta or 0.0)
         if self.people is None:
             if delta > MOST_DELTA:
                 raise PolicyError(
-                    f"delta must be at most {MOST_DELTA:g} where the number of people is not"
-                    f" declared, got {delta:g}; give people=, a round number that is publicly"
-                    " known, and not counted in the table"
+                    f"delta must be at most {MOST_DELTA:g} if the number of people is not"
+                    f" declared, got {delta:g}; give people=, a round number that is public and"
+                    " not counted in the table"
                 )
         elif delta * self.people >= 1:
             raise PolicyError(
@@ -124,7 +124,7 @@ class PrototypePolicy:
         return asdict(self)
 
     def allows(self, certificate: PrototypeCertificate) -> bool:
-        """Return True if a certificate stays within the budget and states the same of the model."""
+        """Return True if a certificate is within the budget, and is about the same model."""
         is_same_model = (
             certificate.model_access == self.model_access
             and certificate.model_epsilon == self.model_epsilon
@@ -149,7 +149,7 @@ class PrototypePolicy:
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Return parameters and tags of a run.
 
-        Without a certificate, because nothing was released, they state the request only.
+        Without a certificate, because nothing was released, they contain only the settings.
         """
         params = {
             "cfk.method": self.method,
@@ -172,39 +172,40 @@ class PrototypePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrototypeCertificate:
-    """What is guaranteed for all answers of one fit together, however many there are.
+    """The guarantee of differential privacy for all answers of one fit together.
 
-    It holds no value of a row.
-
-    For every two tables that differ by one person's rows and every set of answers S:
+    It contains no value of a row. The number of answers does not matter: for any two tables that
+    differ by one person's rows, and any set of answers S,
     P(S | one) <= exp(epsilon) P(S | other) + delta.
 
     Attributes
     ----------
     guarantee : {"pure", "approximate", "none"}
-        "none" if the noise was seeded or a domain was read from rows.
+        "none" if the noise was seeded, or a domain was read from rows.
     epsilon, delta : float
-        The budget that all questions to the rows stay within, by OpenDP's maps. With the guarantee
-        "none" it is only a claim.
+        The budget of all measurements of the rows together, by OpenDP's maps. If the guarantee is
+        "none", the budget is not proven.
     unit, neighbours, mechanism : str
-        Whose presence is hidden; which tables are neighbors; noise and composition, with the
-        library's version.
-    model_access, model_epsilon, model_delta : str and float, optional
-        What may be known of the model, as the operator declares it (see `covers`), and the budget
-        it was trained with.
-    seeded, inferred : bool, tuple of str
-        Whether the noise can be repeated, and the columns whose domain was read from rows. Each of
-        them voids the guarantee.
+        Whose presence is hidden; which tables are neighbours; the noise and the composition, with
+        the library's version.
+    model_access : str
+        How the model was trained and who knows it, as the operator declares; see `covers`.
+    model_epsilon, model_delta : float, optional
+        The budget that the model was trained with.
+    seeded : bool
+        Whether the noise can be repeated, which voids the guarantee.
+    inferred : tuple of str
+        The columns whose domain was read from rows; any such column voids the guarantee.
     moved_towards_query : bool
-        Whether rows were moved towards the query, which discloses more of the model; see `covers`.
+        Whether rows were moved towards the query, which discloses more about the model.
     fit : str
         Random name of the fit. All answers of a fit share one budget.
 
     Raises
     ------
     ValueError
-        If it claims the impossible: a guarantee with seeded noise or an inferred domain, or "pure"
-        with a delta.
+        If the fields contradict each other: a guarantee with seeded noise or an inferred domain,
+        or the guarantee "pure" with a delta.
     """
 
     guarantee: DPGuarantee
@@ -222,7 +223,6 @@ class PrototypeCertificate:
     fit: str
 
     def __post_init__(self) -> None:
-        # A claim must not pass for a proof.
         if self.guarantee != "none" and (self.seeded or self.inferred):
             raise ValueError("seeded noise and inferred domains guarantee nothing")
         if self.guarantee == "pure" and self.delta:
@@ -230,10 +230,7 @@ class PrototypeCertificate:
 
     @property
     def total(self) -> tuple[float, float] | None:
-        """Epsilon and delta of everything that is disclosed, including by the model.
-
-        None if there is no such bound.
-        """
+        """Epsilon and delta of the answers and the model together; None if there is no bound."""
         if self.guarantee == "none" or self.model_access == "private":
             return None
         if self.model_access != "dp":
@@ -244,9 +241,9 @@ class PrototypeCertificate:
 
     @property
     def membership_bound(self) -> float | None:
-        """Largest balanced accuracy of guessing membership in the table.
+        """The largest balanced accuracy of an attacker who guesses membership in the table.
 
-        It is (e^epsilon + delta) / (1 + e^epsilon), or None if there is no bound.
+        It is (e^epsilon + delta) / (1 + e^epsilon); None if there is no bound.
         """
         if self.total is None:
             return None
@@ -255,26 +252,23 @@ class PrototypeCertificate:
 
     @property
     def covers(self) -> str:
-        """What is guaranteed, in words."""
+        """The scope of epsilon in words."""
         if self.guarantee == "none":
             return "nothing is guaranteed; see audit"
-        covered = _COVERED[self.model_access]
+        scope = _COVERED[self.model_access]
         if not self.moved_towards_query:
-            return covered
+            return scope
         if self.model_access == "private":
-            return f"{covered}{_MOVED}tells more of its outcomes"
-        return f"{covered}{_MOVED}that covers"
+            return f"{scope}{_MOVED}that discloses more about the model"
+        return f"{scope}{_MOVED}epsilon covers that"
 
     @property
     def threat_models(self) -> dict[str, str]:
-        """What epsilon covers for each access to the model, in words.
-
-        Empty if nothing is guaranteed.
-        """
+        """The scope of epsilon for each access to the model; empty without a guarantee."""
         return {} if self.guarantee == "none" else dict(_COVERED)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field, and what epsilon covers, as JSON-ready values."""
+        """Return every field and the scope of epsilon, as values for JSON."""
         return {**asdict(self), "inferred": list(self.inferred), "covers": self.covers}
 
 
@@ -284,7 +278,7 @@ def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 def _check_count(name: str, value: object) -> None:
-    # `type`, as a bool is an int
+    # not `isinstance`, because a bool is an int
     if type(value) is not int or value < 1:
         raise PolicyError(f"{name} must be a whole number >= 1, got {shown(value)}")
 

@@ -1,4 +1,4 @@
-"""A page to search a published catalogue."""
+"""An HTML page where a person can search a published catalogue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.release.results import GeneralizedCounterfactual
 
 OUTSIDE = 0.1
-"""What each quasi-identifier outside of a region adds to a distance, on the page."""
+"""The distance that the page adds for each quasi-identifier outside a region."""
 
 # Sections of a language that the page writes sentences with.
 _LANGUAGE_OF_PAGE = ("numbers", "dates", "values", "changes", "answers")
@@ -35,34 +35,38 @@ def catalogue_page(
     *,
     title: str | None = None,
 ) -> str:
-    """Return a catalogue as an HTML page in which a person finds the nearest explanation without
-    asking anybody.
+    """Return a catalogue as an HTML page where a person can find the nearest explanations.
 
-    What the person enters stays in the page: it makes no request, and its content policy allows
-    none. An entry is near if little must change to be inside its region and to have its private
-    values, and if its region is small; numbers are compared in shares of the range of the published
-    values. The page does not contain the model, so an
-    answer need not be true for the person: the page states what was verified of the whole entry. It
-    contains what `KAnonymizer.published` gives away, and nothing else.
+    The person's entries stay in the browser: the page makes no request, and its content policy
+    allows none. The page has no more content than `KAnonymizer.published`.
+
+    An explanation is near if the person must change little to be inside its region and to have its
+    private values, and if its region is small. Differences of numbers are shares of the range of
+    the published values. The page does not contain the model, so an explanation need not be true
+    for the person; the page shows the figures that were verified for the whole region.
 
     Parameters
     ----------
     published : Explanations
-        By `KAnonymizer.published`.
+        The result of `KAnonymizer.published`.
     population : Population
-        That the catalogue is about.
+        The population of the catalogue.
     title : str, optional
-        Heading of the page.
+        The heading of the page.
+
+    Returns
+    -------
+    str
 
     Raises
     ------
     InputError
-        If these are not entries of a catalogue.
+        If `published` is not a published catalogue.
     """
     policy = published.policy
     entries = published.generalized
     if not isinstance(policy, PrivacyPolicy) or not promise_of(policy.guarantee).can_be_published:
-        raise InputError("these are no entries of a catalogue; give KAnonymizer.published()")
+        raise InputError("these are not entries of a catalogue; give KAnonymizer.published()")
     schema = population.schema
     wording = schema.wording
     features = [
@@ -103,7 +107,7 @@ def catalogue_page(
         title=title or "What would have to be different?",
         data=data,
         count=len(entries),
-        # In a data block, only "<" could end it or begin a comment.
+        # "<" could end the data block or begin a comment
         json=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
         style=style,
         script=script,
@@ -117,7 +121,7 @@ def _hash(text: str) -> str:
 
 
 def _coded(values: Iterable[Hashable]) -> dict[str, list[Any]]:
-    """Return the distinct values, and the position of each item's value among them."""
+    """Return the distinct values, and for each value its position among them."""
     codes: dict[Hashable, int] = {}
     positions = [codes.setdefault(value, len(codes)) for value in values]
     return {"values": [*codes], "at": positions}
@@ -128,7 +132,7 @@ def _feature(
     entries: Sequence[GeneralizedCounterfactual],
     schema: Schema,
 ) -> dict[str, Any]:
-    """Return the form field of an attribute, and what each entry says of it."""
+    """Return the form field of a column, and the column's part in each entry."""
     name = column.name
     is_quasi = column.is_quasi_identifier
     wording = schema.wording
@@ -184,7 +188,7 @@ def _feature(
         ]
         for part, (texts_inside, missing) in contents.items()
     ]
-    # As they were released: True is said as "yes", and not as "True".
+    # the values themselves and not their texts, because the wording of True is "yes"
     value_of_text = {to_text(value): value for part in codes for value in values_of(part)}
     if is_quasi:
         value_of_text |= {to_text(value): value for value in column.values if value is not None}
@@ -199,27 +203,28 @@ def _feature(
 
 
 def _plurals_of_page(language: Language) -> dict[str, Any]:
-    """Return the plural categories, and a digit for the position of that of each number."""
+    """Return the plural categories, and for each number the position of its category as a digit."""
     positions = "".join(map(str, language.plural_rule))
     return {"categories": language.plural_categories, "positions": positions}
 
 
 def _unit_of_page(unit: UnitTexts) -> dict[str, Any]:
-    """Return the texts of a unit; what its numbers are multiplied by is a decimal as text."""
+    """Return the texts of a unit, and the factor of its numbers as decimal text."""
     texts = {name: text for name, text in asdict(unit).items() if text is not None}
     return texts | {"times": format(Decimal(unit.times), "f")}
 
 
 def _described(name: str, part: Part, title: str | None, schema: Schema) -> str:
-    """Return what an entry asks of a column in words, without values that are never advised."""
+    """Return a column's part in words, without values that the schema never advises."""
     advised = advised_part(part, schema.never_advised.get(name, frozenset()))
     title_of_advised = title if advised == part else None
     return schema.wording.described(name, advised, title_of_advised)
 
 
 def _range(part: Part, *, is_date: bool) -> Any:
-    """Return both ends, whether missing is inside and, for dates, the text; for a single number
-    only its text.
+    """Return the ends of a range and 1 if missing values are inside; for dates also the text.
+
+    A single number is only its text.
     """
     if not isinstance(part, Interval) or part.low is None:
         return [None, None, 1, "missing"]
@@ -230,7 +235,7 @@ def _range(part: Part, *, is_date: bool) -> Any:
 
 
 def _values(part: Part) -> tuple[list[str], int]:
-    """Return the categories inside, as text, and whether missing is inside."""
+    """Return the categories of a part as text, and 1 if missing values are inside."""
     if isinstance(part, Interval):
         return list(part.levels or ()), int(part.missing)
     return [to_text(value) for value in part if value is not None], int(None in part)

@@ -1,7 +1,7 @@
-"""Proposals of a plugin, copied into the population's own values before anything uses them.
+"""Copies of a plugin's proposals, made of the population's values before anything uses them.
 
-Only exact types are read, and each attribute once: an object of a subclass could differ between
-verification and release.
+Only exact types are accepted, and each attribute is read once: an object of a subclass could return
+one value to the verification and another to the release.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger("cfk_plugin")
 
 
 def rebuild(proposal: Proposal, codes: Codes) -> Proposal | None:
-    """Return a copy of a proposal made of the codes' values; None if it is malformed."""
+    """Return a copy of a proposal made of the population's values; None if it is malformed."""
     try:
         with quiet("a proposed region is malformed", PluginError):
             region = proposal.region
@@ -44,6 +44,7 @@ def _rebuilt_gap(gap: Any) -> float | None:
 
 
 def _rebuilt_region(region: Any, codes: Codes) -> Region | None:
+    """Return a copy of a region, or None for None; raise if it is malformed."""
     if region is None:
         return None
     columns = [column for column in codes.columns if column.is_quasi_identifier]
@@ -58,7 +59,7 @@ def _rebuilt_region(region: Any, codes: Codes) -> Region | None:
 
 
 def rebuilt_part(part: Part, column: Column) -> Part:
-    """Return a copy of a part of a region, made of the column's values; raise if that fails."""
+    """Return a copy of a region's part made of the column's values; raise if it is malformed."""
     if not column.is_line:
         return _rebuilt_set(part, column)
     if type(part) is not Interval:
@@ -97,20 +98,20 @@ def _rebuilt_levels(levels: Any, may_be_missing: bool, column: Column) -> Interv
     last = int(codes[-1])
     if codes != [float(code) for code in range(first, first + len(codes))]:
         raise TypeError("levels must be neighbours")
-    own_levels = tuple(to_text(level) for level in column.values[first : last + 1])
-    return Interval(own_levels[0], own_levels[-1], may_be_missing, own_levels)
+    rebuilt_levels = tuple(to_text(level) for level in column.values[first : last + 1])
+    return Interval(rebuilt_levels[0], rebuilt_levels[-1], may_be_missing, rebuilt_levels)
 
 
 def _codes(column: Column, values: Iterable[Any]) -> list[float]:
-    """Return the codes of categories or levels; refuse one that the training table lacks."""
+    """Return the codes of categories or levels; raise if one is not in the population."""
     codes = column.encode(pd.Series([*values], dtype=object))
     if np.isnan(codes).any():
-        raise TypeError("a value that the population does not have")
+        raise TypeError("a value is not in the population")
     return [float(code) for code in codes]
 
 
 def _finite_number(value: Any) -> float:
-    """Return a bound of a range as a number; refuse what is no number or date."""
+    """Return a bound of a range as a number; raise if it is not a finite number or a date."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number, date)):
         raise TypeError("not a number or date")
     number = to_number(value)

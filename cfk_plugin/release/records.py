@@ -1,4 +1,7 @@
-"""One record per explanation, with the same keys and types for any status, as Spark needs them."""
+"""One flat record per explanation, for served models and Spark.
+
+Spark needs the same keys and types in each record, so withheld explanations have them too.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ FEATURE: Mapping[str, str] = MappingProxyType(
         "advised": "text?",
     }
 )
-"""Keys of one feature and their types; ``?`` marks what may be absent."""
+"""Keys of one feature and their types; ``?`` marks a value that may be None."""
 
 RECORD: Mapping[str, str] = MappingProxyType(
     {
@@ -58,7 +61,7 @@ _REASONS: Mapping[type[CFKError], str] = MappingProxyType(
 
 
 def reason_of(failure: CFKError) -> str:
-    """Return the reason for which all queries are withheld after a failure."""
+    """Return the withholding reason of all queries for an error that stopped their call."""
     return next(
         (reason for kind, reason in _REASONS.items() if isinstance(failure, kind)),
         "protector_failed",
@@ -74,7 +77,7 @@ def records_of(
     ----------
     entries : iterable of Explanation
     rows : shape (n_queries, n_features)
-        The encoded queries.
+        The codes of the queries.
     codes : Codes
     schema : Schema
     """
@@ -85,7 +88,7 @@ def records_of(
 
 
 def _person(row: Floats, codes: Codes) -> dict[str, Any]:
-    """Return the values of a query as plain Python shows them; None without a code."""
+    """Return a query's values by feature, as Python objects; None if a value is missing."""
     return {
         column.name: None if np.isnan(code) else column.value(code)
         for column, code in zip(codes.columns, row.tolist(), strict=True)
@@ -98,27 +101,27 @@ def record_of(
     names: Sequence[str],
     wording: Wording | None = None,
 ) -> dict[str, Any]:
-    """Return the content of an explanation that may leave, as JSON-ready values.
+    """Return the record of one explanation, with values that JSON can contain.
 
-    An explanation that cannot be written is withheld; the others are not.
+    If the explanation cannot be written as JSON, the record is that of a withheld one.
 
     Parameters
     ----------
     entry : Explanation
     factual : mapping of feature to value, optional
-        The query. Without it there is no sentence.
+        The query, for the sentence; without it, the sentence is None.
     names : sequence of str
         The features, in the order of the record.
     wording : Wording, optional
-        Default: that of the explanation.
+        By default, the wording of the explanation.
     """
     try:
         with quiet("{}", CFKError):
             record = _record(entry, factual, names, wording)
-            _STRICT.encode(record).encode()  # raises if JSON cannot contain it
+            _STRICT.encode(record).encode()  # raises if JSON or UTF-8 cannot contain a value
             return record
-    except CFKError as failure:  # its text is the class of what was raised
-        _log.warning("an explanation is withheld, as it could not be written: %s", failure)
+    except CFKError as failure:  # its message is only the class of the exception
+        _log.warning("an explanation is withheld because it cannot be written: %s", failure)
     return _record(Withheld(entry.query, "protector_failed"), None, (), wording)
 
 
@@ -143,13 +146,14 @@ def _record(
 
 
 def _advised(entry: Released) -> Mapping[str, Any]:
-    """Return the value of each feature at the point that an explanation advises."""
+    """Return the values that an explanation advises, by feature."""
     if isinstance(entry, PrototypeCounterfactual):
         return entry.values
     return {**entry.advised, **entry.released}
 
 
 def _feature(name: str, part: Part, advised: Any) -> dict[str, Any]:
+    """Return the entry of one feature in a record, with the keys of `FEATURE`."""
     feature: dict[str, Any] = {
         "name": name,
         "kind": "set",
@@ -164,7 +168,7 @@ def _feature(name: str, part: Part, advised: Any) -> dict[str, Any]:
         return feature | {"values": values, "missing": None in part}
     feature |= {"kind": "number", "missing": part.missing}
     if part.levels is not None:
-        ends = [*part.levels[:1], *part.levels[-1:]]  # none if only missing values are inside
+        ends = [*part.levels[:1], *part.levels[-1:]]  # empty if only missing values are inside
         return feature | {"kind": "rank", "values": ends}
     if isinstance(part.low, (date, np.datetime64)):
         return feature | {"kind": "date", "values": [_text(part.low), _text(part.high)]}
@@ -174,5 +178,5 @@ def _feature(name: str, part: Part, advised: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as a text: a date in the form of ISO 8601."""
+    """Return a value as text, with dates in ISO 8601."""
     return str(json_value(value))

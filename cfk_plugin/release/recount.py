@@ -1,32 +1,31 @@
-"""The recount: every figure of an explanation is counted again before it is released.
+"""The recount: every figure of an explanation is counted again before the release.
 
-The search, or a protector, claims that an explanation has the outcome and that k people share its
-region. `Recounter` believes neither. It counts again, from the region, the training table and the
-model:
+The search or a protector claims that an explanation has the outcome and that k people share its
+region. `Recounter` does not rely on that. It counts again, from the region, the training table and
+the model:
 
-1. **People** (`RegionFigures`). How many people are inside the region, and how many of its members
-   are. The members of a catalogue's region are the people with the outcome whom the catalogue maps
-   to it. Of a region that is made for one counterfactual, everyone inside is a member. How much
-   information the region loses, and how diverse its members' sensitive values are.
-2. **Model** (`OutcomeFigures`). How many value combinations of the region, and how many people
-   inside, have the outcome with the private values of the explanation.
-3. **Point**. Whether the model gives the outcome, with the margin, for exactly what the explanation
-   advises, whether that is in the region, and whether the person is permitted to change to it.
+1. **People** (`RegionFigures`): the number of people inside the region, the number of its members,
+   its information loss, and the diversity of the members' sensitive values. The members of a
+   catalogue's region are the people with the outcome in its group. If the region was made for one
+   counterfactual, everyone inside is a member.
+2. **Model** (`OutcomeFigures`): the number of value combinations of the region, and of people
+   inside, that have the outcome with the private values of the explanation.
+3. **Point**: whether the model gives the outcome, with the margin, for the values that the
+   explanation advises, whether these are in the region, and whether the person may change to them.
 
-`REGION_RULES` and `OUTCOME_RULES` list the rules of the policy in the order in which they are
-tried, and `Recounter.judge` applies them. ``cfk verify`` tries the same rules on a file; see
+`REGION_RULES` and `OUTCOME_RULES` contain the rules of the policy in their order, and
+`Recounter.judge` applies them. ``cfk verify`` applies the same rules to a file; see
 `cfk_plugin.release.files`.
 
-A catalogue that was loaded from a file has no people. Only the model's part can be counted again
-then (`PeopleElsewhere`).
+A catalogue that was loaded from a file has no people. Then only the model's figures can be counted
+again (`PeopleElsewhere`).
 
-**What is not counted again.** The training table, the model, and who is a member of a region are
-taken as they are. A protector's claim that no better region exists is repeated in the certificate,
-not proved again.
+**Not counted again:** the training table, the model and the members of a region. The certificate
+repeats a protector's claim that no better region exists, without a proof.
 
-**What is not protected.** No rule withholds private values that single a person out; the recount
-only says how many rows have them (`k_private`). Nor does the recount stop an attack that
-`PrivacyPolicy.not_stopped` names. It looks at one release at a time.
+**Not protected:** no rule withholds private values that identify a person; the recount only reports
+the number of rows that have them (`k_private`). The recount considers one release at a time, and
+does not stop the attacks in `PrivacyPolicy.not_stopped`.
 """
 
 from __future__ import annotations
@@ -54,25 +53,25 @@ from cfk_plugin.release.certificate import Certificate, RegionRecount
 from cfk_plugin.release.withheld import Withheld
 
 MOST_COMBINATIONS = 10_000
-"""Up to so many combinations of a region, the model is asked about all."""
+"""The largest number of combinations of a region for which the model labels all of them."""
 N_SAMPLED = 2_000
-"""Number of combinations that are drawn if there are more."""
-_AT_ONCE = 200_000  # rows in one call of the model
+"""The number of combinations that are sampled if a region has more."""
+_ROWS_PER_CALL = 200_000  # rows in one call of the model
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Claims(HostOnly):
-    """Explanations that are proposed for release, n of them.
+    """Explanations to recount, before their release.
 
     Attributes
     ----------
-    region : shape (n,)
-        Number of the region of each.
-    private : shape (n, n_private)
-        Private values, in the order of ``codes.private``.
+    region : shape (n_claims,)
+        The number of each explanation's region.
+    private : shape (n_claims, n_private)
+        The codes of the private values, in the order of ``codes.private``.
     advice : Advice, optional
-        What each answer tells its person; None for entries, which answer no query.
+        The point that each answer advises; None for entries, which answer no query.
     """
 
     region: Ints
@@ -83,7 +82,7 @@ class Claims(HostOnly):
         return len(self.region)
 
     def distinct(self) -> tuple[Claims, Ints]:
-        """Return the distinct regions with private values, and the place of each claim in them."""
+        """Return the claims without duplicates, and the position of each claim in them."""
         place_of_key: dict[tuple[int, bytes], int] = {}
         first: list[int] = []
         place: list[int] = []
@@ -98,17 +97,14 @@ class Claims(HostOnly):
 
 
 class Advice(NamedTuple):
-    """What answers tell their persons to become, and what these may change to.
-
-    `points` has the shape (n, n_features); `limits` are those of the n queries.
-    """
+    """The points that answers advise, shape (n_claims, n_features), and the queries' limits."""
 
     points: Floats
     limits: Limits
 
 
 class Certified(NamedTuple):
-    """A region that meets the policy, and what its recount counted."""
+    """A region that satisfies the policy, with the figures of the recount."""
 
     region: Region
     certificate: Certificate  # for the recipient of the explanation
@@ -119,9 +115,9 @@ Verdict = Certified | Withheld
 
 
 def refused(reason: str, k: int | None = None) -> Withheld:
-    """Return the verdict that withholds a region; its query is not known here.
+    """Return the verdict that withholds a region; the caller knows the number of the query.
 
-    `k` is the number of people, if there are too few of them.
+    `k` is the number of people if there are too few.
     """
     return Withheld(-1, reason, refused_k=k)
 
@@ -131,21 +127,24 @@ def refused(reason: str, k: int | None = None) -> Withheld:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class RegionFigures(HostOnly):
-    """What the training table says about a region.
+    """The figures of a region in the training table.
 
     Attributes
     ----------
     n_people, n_members : int
-        People inside, and members.
+        The number of people inside, and of members.
     are_members_inside : bool
+        Whether all members are inside.
     has_counterfactual : bool
-        Whether the counterfactual is inside for which the region was made, if there is one.
-    ncp_parts : mapping of quasi-identifier to its information loss
+        Whether the region contains the counterfactual that it was made for, if any.
+    ncp_parts : mapping of str to float
+        The information loss of each quasi-identifier.
     ncp : float
+        Their weighted sum.
     sensitive : SensitiveFigures
-        Of the members.
-    combinations : shape (n, n_quasi)
-        Those about which the model is asked.
+        The diversity of the members' sensitive values.
+    combinations : shape (n_combinations, n_quasi)
+        The combinations of quasi-identifiers that the model labels.
     are_all : bool
         Whether these are all combinations of the region; otherwise they are a sample.
     """
@@ -162,27 +161,26 @@ class RegionFigures(HostOnly):
 
 
 class PeopleCounts(NamedTuple):
-    """How many people inside a region agree with some private values.
+    """Numbers of people inside a region who have the outcome under the model.
 
-    "As they are" means with all values of their own row; these counts need the training table, and
-    are None without it. The outcome is always what the model says.
+    The last three need the training table, and are None without it.
     """
 
-    k_consistent: int  # people who have the outcome with the private values
+    k_consistent: int  # people with the outcome if they had the explanation's private values
     n_consistent_members: int  # members among them
-    k_desired: int | None = None  # people who have the outcome as they are
+    k_desired: int | None = None  # people with the outcome with their own values
     n_desired_members: int | None = None  # members among them
     majority: bool | None = None  # whether at least half of the rows have the outcome
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomeFigures:
-    """What the model says about a region with some private values.
+    """The figures of a region with private values under the model.
 
     Attributes
     ----------
     pureness, pureness_low, pureness_high : float
-        Share of the combinations with the outcome, and its 95 % interval.
+        The share of the combinations with the outcome, and its 95 % interval.
     people : PeopleCounts
     """
 
@@ -217,25 +215,24 @@ def is_l_diverse(region: RegionFigures, policy: PrivacyPolicy) -> bool:
 
 
 def is_t_close(region: RegionFigures, policy: PrivacyPolicy) -> bool:
-    """Return whether members have sensitive values about as often as all people."""
+    """Return whether the members' sensitive values are distributed as those of all people."""
     closeness = region.sensitive.closeness
     return policy.t is None or closeness is None or closeness <= policy.t
 
 
 def is_pure_enough(outcome: OutcomeFigures, policy: PrivacyPolicy) -> bool:
-    """Return whether a large enough share of the region has the outcome.
+    """Return whether the lower end of the interval of pureness is at least the policy's floor.
 
-    The lower end of the interval counts. A region without any outcome is never pure enough.
+    A region without any combination with the outcome is never pure enough.
     """
     return outcome.pureness_low >= policy.least_pureness and outcome.pureness > 0
 
 
 def agrees_for_k_members(outcome: OutcomeFigures, policy: PrivacyPolicy) -> bool:
-    """Return whether at least k members have the outcome, and at least k with the private values.
+    """Return whether at least k members have the outcome, also with the private values.
 
-    An attacker who asks the model about all people is left with these. Members of a catalogue's
-    region are people with the outcome, so the second k are among the first. Policies with
-    ``guarantee="lookup"`` do not promise it.
+    An attacker who queries the model about all people cannot exclude these members. The lookup
+    guarantee does not promise it.
     """
     if not policy.counts_eligible:
         return True
@@ -245,11 +242,11 @@ def agrees_for_k_members(outcome: OutcomeFigures, policy: PrivacyPolicy) -> bool
 
 
 class Rule(NamedTuple):
-    """A rule on `RegionFigures` or on `OutcomeFigures`, and what is said if it is broken."""
+    """A rule on `RegionFigures` or on `OutcomeFigures`, and the texts if it is broken."""
 
     is_met: Callable[[Any, PrivacyPolicy], bool]
-    reason: str  # for which the explanation is withheld
-    fault: str  # of a file whose explanation breaks the rule
+    reason: str  # the reason for withholding the explanation
+    fault: str  # the fault of a file that contains the explanation
 
 
 REGION_RULES = (
@@ -270,7 +267,7 @@ OUTCOME_RULES = (
 
 
 def refusal(region: RegionFigures, outcome: OutcomeFigures, policy: PrivacyPolicy) -> str | None:
-    """Return the reason of the first rule that is broken; None if all rules are met."""
+    """Return the reason of the first broken rule, or None if all rules are met."""
     for rule in REGION_RULES:
         if not rule.is_met(region, policy):
             return rule.reason
@@ -285,13 +282,13 @@ def refusal(region: RegionFigures, outcome: OutcomeFigures, policy: PrivacyPolic
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingTable(HostOnly):
-    """The training table, and what is counted in it for every region.
+    """The training table with a model, and lookups in it that all regions share.
 
     Attributes
     ----------
     population : Population
     model : Model
-        For the outcome that is desired.
+        The model with the desired outcome.
     """
 
     population: Population
@@ -309,11 +306,14 @@ class TrainingTable(HostOnly):
 
     @cached_property
     def is_desired(self) -> Mask:
-        """Which rows have the outcome, shape (n_rows,)."""
+        """Whether each row has the outcome, shape (n_rows,)."""
         return self.model.has_outcome(self.rows)
 
     def rows_with(self, private: Floats) -> Ints:
-        """Return the positions of the rows with some private values, shape (n_private,)."""
+        """Return the positions of the rows that have all these private values.
+
+        `private` has shape (n_private,).
+        """
         return self._rows_with.get((private + 0.0).tobytes(), np.empty(0, dtype=np.int64))
 
     @cached_property
@@ -327,17 +327,18 @@ class TrainingTable(HostOnly):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PeopleHere(HostOnly):
-    """The people of the training table, by region.
+    """The people in regions, counted in the training table.
 
     Attributes
     ----------
     table : TrainingTable
     regions : sequence of Region
-        As they are released.
-    members : sequence of arrays of positions of rows, optional
-        One row of each member, by region. Without it, everyone inside is a member.
+        The regions in original units.
+    members : sequence of int arrays, optional
+        For each region, the position of one row of each member. Without it, everyone inside is a
+        member.
     counterfactuals : shape (n_regions, n_features), optional
-        The counterfactual for which each region was made.
+        The counterfactual that each region was made for.
     """
 
     table: TrainingTable
@@ -347,7 +348,7 @@ class PeopleHere(HostOnly):
     _inside: dict[int, Ints] = field(default_factory=dict)
 
     def figures(self, number: int) -> RegionFigures:
-        """Count the people inside a region, and its members."""
+        """Return the figures of a region."""
         region = self.regions[number]
         inside = self._rows_inside(number)
         figures = region_figures(self.table.population, region, inside, self._members(number))
@@ -366,9 +367,10 @@ class PeopleHere(HostOnly):
         private: Floats,  # noqa: ARG002 - for `PeopleElsewhere`
         has_outcome: Mask,
     ) -> PeopleCounts:
-        """Count the people inside a region who agree with some private values.
+        """Count the people inside a region who have the outcome.
 
-        `has_outcome` has the shape (n_inside,), and tells it of `combinations`.
+        `has_outcome`, shape (n_inside,), tells whether the model gives each of `combinations` the
+        outcome with the private values.
         """
         inside = self._rows_inside(number)
         is_member = np.isin(inside, self._members(number))
@@ -383,12 +385,12 @@ class PeopleHere(HostOnly):
         )
 
     def matches(self, number: int, private: Floats) -> tuple[int | None, int | None]:
-        """Return how many rows inside the region, and of all, have these private values."""
+        """Return the number of rows with these private values, inside the region and in all."""
         rows = self.table.rows_with(private)
         return int(np.isin(rows, self._rows_inside(number)).sum()), len(rows)
 
     def n_effective(self, region: RegionFigures) -> int | None:
-        """Return the number of members of a catalogue's region; None for a lookup's."""
+        """Return the number of members of a catalogue's region; None for a lookup's region."""
         return None if self.members is None else region.n_members
 
     def _rows_inside(self, number: int) -> Ints:
@@ -404,23 +406,28 @@ class PeopleHere(HostOnly):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PeopleElsewhere(HostOnly):
-    """The people of a catalogue that was loaded from a file, by region.
+    """The people in the regions of a catalogue that was loaded from a file.
 
-    The file only has their number. Before it was written, at least k members of a region had the
-    outcome with each of its entries. The file lists the combinations of a region at which its
-    weakest entry has the outcome, and these members are at some of them. An answer that has the
-    outcome at all listed combinations therefore has it for the same members.
+    The file contains only their number. When it was written, at least k members of a region had the
+    outcome with each of its entries. For each region, the file lists the combinations of
+    quasi-identifiers at which its weakest entry has the outcome; these k members are at some of
+    them. If an answer has the outcome at all listed combinations, it has the outcome for these
+    members too.
 
     Attributes
     ----------
     codes : Codes
     regions : sequence of Region
-        As they are released.
+        The regions in original units.
     required : callable
-        From numbers of regions to the combinations that are listed for each, shape (n, n_quasi).
+        Takes numbers of regions, and returns the listed combinations of each, shape
+        (n_combinations, n_quasi).
     entry_region : shape (n_entries,)
+        The number of each entry's region.
     entry_values : shape (n_entries, n_private)
-    n_people : shape (n_regions,); people inside each region, when the file was written
+        The codes of each entry's private values.
+    n_people : shape (n_regions,)
+        The number of people inside each region when the file was written.
     k : int
     """
 
@@ -433,7 +440,7 @@ class PeopleElsewhere(HostOnly):
     k: int
 
     def figures(self, number: int) -> RegionFigures:
-        """Return the figures of a region that can be counted without people."""
+        """Return the figures of a region, without those that need the training table."""
         region = self.regions[number]
         combinations, are_all = combinations_of(region, self.codes)
         ncp_parts = losses_of(region, self.codes)
@@ -448,24 +455,24 @@ class PeopleElsewhere(HostOnly):
         )
 
     def combinations(self, number: int) -> Floats:
-        """Return the combinations that are listed for a region, (n, n_quasi)."""
+        """Return the listed combinations of a region, shape (n_combinations, n_quasi)."""
         return self.required(np.array([number]))[number]
 
     def counts(self, number: int, private: Floats, has_outcome: Mask) -> PeopleCounts:
-        """Return k people if the answer has the outcome at all listed combinations.
+        """Return k people if the private values have the outcome at all listed combinations.
 
-        An entry was counted before the file was written.
+        So do the private values of an entry, which were counted when the file was written.
         """
         is_proven = len(has_outcome) > 0 and bool(has_outcome.all())
         n_people = self.k if is_proven or self._is_entry(number, private) else 0
         return PeopleCounts(n_people, n_people)
 
     def matches(self, number: int, private: Floats) -> tuple[int | None, int | None]:  # noqa: ARG002
-        """Return None: there are no rows."""
+        """Return None, because this process has no rows."""
         return None, None
 
     def n_effective(self, region: RegionFigures) -> int | None:
-        """Return k, which the number of members was at least when the file was written."""
+        """Return k: when the file was written, the region had at least k members."""
         return region.n_members
 
     def _is_entry(self, number: int, private: Floats) -> bool:
@@ -479,14 +486,16 @@ class PeopleElsewhere(HostOnly):
 def region_figures(
     population: Population, region: Region, inside: Ints, members: Ints
 ) -> RegionFigures:
-    """Count the people of a region.
+    """Return the figures of a region.
 
     Parameters
     ----------
     population : Population
     region : Region
-    inside : positions of the rows inside
-    members : positions of one row of each member
+    inside : int array
+        Positions of the rows inside.
+    members : int array
+        The position of one row of each member.
     """
     codes = population.row_codes
     sensitive = SensitiveFigures()
@@ -519,19 +528,20 @@ def ncp_of(ncp_parts: Mapping[str, float], codes: Codes) -> float:
 
 
 def combinations_of(region: Region, codes: Codes) -> tuple[Floats, bool]:
-    """Return the combinations of a region that the model is asked about, and whether all are.
+    """Return the combinations of a region that the model labels.
 
-    A combination takes, for each quasi-identifier, a value of the training table.
+    A combination has a value of the training table for each quasi-identifier.
 
     Returns
     -------
     combinations : shape (n_combinations, n_quasi)
     are_all : bool
+        Whether these are all combinations; otherwise they are a sample.
     """
     options = codes.options(region)
     if prod(map(len, options)) <= MOST_COMBINATIONS:
         return mixed(options), True
-    random = np.random.default_rng(0)  # the same region is always judged alike
+    random = np.random.default_rng(0)  # so that the same region always has the same verdict
     return np.column_stack([random.choice(values, N_SAMPLED) for values in options]), False
 
 
@@ -545,16 +555,17 @@ class Recounter(HostOnly):
     Attributes
     ----------
     model : Model
-        With the margin that answers need.
+        The model with the outcome and the margin that answers need.
     policy : PrivacyPolicy
     people : PeopleHere or PeopleElsewhere
     fingerprint : str
-        That of the population.
+        The keyed fingerprint of the population.
     margin : float, optional
-        What certificates state; None if the policy asks for no margin.
+        The margin in certificates; None if the policy requires no margin.
     method : str
+        The name of the protector in certificates.
     proofs : sequence of Proposal
-        Of protectors, by region; empty for a catalogue.
+        The protector's proposal for each region; empty for a catalogue.
     """
 
     model: Model
@@ -567,15 +578,16 @@ class Recounter(HostOnly):
     _figures: dict[int, RegionFigures] = field(default_factory=dict)
 
     def judge(self, claims: Claims) -> list[Verdict]:
-        """Certify or withhold each claim; the model is asked once about equal ones."""
+        """Certify or withhold each claim. Equal claims are counted once."""
         distinct, place = claims.distinct()
-        verdict_of_distinct = [
+        outcomes = self.outcomes(distinct)
+        distinct_verdicts = [
             self._verdict(number, private, outcome)
             for number, private, outcome in zip(
-                distinct.region.tolist(), distinct.private, self.outcomes(distinct), strict=True
+                distinct.region.tolist(), distinct.private, outcomes, strict=True
             )
         ]
-        verdicts = [verdict_of_distinct[i] for i in place.tolist()]
+        verdicts = [distinct_verdicts[i] for i in place.tolist()]
         if claims.advice is None:
             return verdicts
         are_permitted, are_true = self.check(claims, claims.advice)
@@ -589,7 +601,7 @@ class Recounter(HostOnly):
         return verdicts
 
     def outcomes(self, claims: Claims) -> list[OutcomeFigures]:
-        """Return what the model says about each claim."""
+        """Return the figures of each claim under the model."""
         outcomes: list[OutcomeFigures] = []
         for part in self._parts(claims):
             questions = self._questions(claims, part)
@@ -603,15 +615,15 @@ class Recounter(HostOnly):
         return outcomes
 
     def figures(self, number: int) -> RegionFigures:
-        """Return what the training table says about a region."""
+        """Return the figures of a region."""
         if number not in self._figures:
             self._figures[number] = self.people.figures(number)
         return self._figures[number]
 
     def questions(self, claims: Claims) -> Floats:
-        """Return the rows about which `judge` asks the model, shape (n, n_features).
+        """Return the rows that the model labels in `judge`, shape (n_rows, n_features).
 
-        It has no row if there are so many that they need several calls.
+        The array is empty if the rows need several calls of the model.
         """
         distinct, _ = claims.distinct()
         parts = self._parts(distinct)
@@ -625,12 +637,15 @@ class Recounter(HostOnly):
         return np.array([self.figures(number).n_people for number in numbers])
 
     def _parts(self, claims: Claims) -> list[list[int]]:
-        """Return positions of claims, divided so that each part needs one call of the model."""
+        """Divide claims into parts, so that the model labels the rows of a part in one call.
+
+        A part is a list of positions of claims.
+        """
         parts: list[list[int]] = []
         n_rows = 0
         for i, number in enumerate(claims.region.tolist()):
             n_more = len(self.figures(number).combinations) + len(self.people.combinations(number))
-            if not parts or n_rows + n_more > _AT_ONCE:
+            if not parts or n_rows + n_more > _ROWS_PER_CALL:
                 parts.append([])
                 n_rows = 0
             parts[-1].append(i)
@@ -638,26 +653,28 @@ class Recounter(HostOnly):
         return parts
 
     def _questions(self, claims: Claims, part: Sequence[int]) -> list[Floats]:
-        """Return the combinations of each claim's region, and then of its people, with its values.
+        """Return the rows that the model labels for the claims of a part.
 
-        These are 2 n arrays for the n claims of a part.
+        For n claims, the list has n arrays with the combinations of each region, and then n arrays
+        with the quasi-identifiers of its people, all with the claim's private values. Each has
+        shape (n_rows, n_features).
         """
         numbers = [int(claims.region[i]) for i in part]
         combinations = [self.figures(number).combinations for number in numbers]
         combinations += [self.people.combinations(number) for number in numbers]
         rows_of = self.model.codes.rows_of
         return [
-            rows_of(some, claims.private[i])
-            for some, i in zip(combinations, [*part, *part], strict=True)
+            rows_of(quasi, claims.private[i])
+            for quasi, i in zip(combinations, [*part, *part], strict=True)
         ]
 
     def _outcome(
         self, number: int, private: Floats, of_region: Mask, of_rows: Mask
     ) -> OutcomeFigures:
-        """Return what the model says about one region with its private values.
+        """Return the figures of one region with its private values under the model.
 
-        `of_region` tells which combinations have the outcome, and `of_rows` which of those of its
-        people.
+        `of_region` and `of_rows` tell whether each combination of the region, and of its people,
+        has the outcome.
         """
         n_outcomes = int(of_region.sum())
         pureness = n_outcomes / max(len(of_region), 1)
@@ -670,9 +687,9 @@ class Recounter(HostOnly):
         )
 
     def check(self, claims: Claims, advice: Advice) -> tuple[Mask, Mask]:
-        """Return which points are permitted, and which are true, (n_claims,) each.
+        """Return whether each point is permitted, and whether it is true, shape (n_claims,) each.
 
-        True: the model is sure of it, and it is in its region.
+        A point is true if the model gives it the outcome, with the margin, and it is in its region.
         """
         points, limits = advice
         query = np.arange(len(points))
@@ -680,9 +697,9 @@ class Recounter(HostOnly):
         return are_permitted, self.model.sure(points) & self._are_in_region(claims, advice)
 
     def _are_in_region(self, claims: Claims, advice: Advice) -> Mask:
-        """Return whether points are inside their region, except where they keep the query's own.
+        """Return whether each point has the claim's private values and is in its region.
 
-        Private values must be those of the claim. The shape is (n_claims,).
+        A quasi-identifier with the query's own value may be outside. The shape is (n_claims,).
         """
         codes = self.model.codes
         points, limits = advice
@@ -708,11 +725,11 @@ class Recounter(HostOnly):
         )
 
     def certificate(self, number: int, outcome: OutcomeFigures) -> Certificate:
-        """State what the recipient may see of a region with some private values.
+        """Return the figures of a region that the recipient may see.
 
-        It never says more than was counted: k is the policy's, pureness is rounded down to two
-        decimals, and NCP and gap are rounded up. From exact counts of two releases, an attacker
-        could tell who joined; from more digits, the ranges of the table.
+        `k` is the policy's k, pureness is rounded down to two decimals, NCP and gap are rounded up.
+        With exact counts of two releases, an attacker could tell who joined in between; with more
+        digits, the attacker could compute the ranges of the table.
         """
         region = self.figures(number)
         pureness_high = rounded_down(outcome.pureness_high)
@@ -741,7 +758,7 @@ class Recounter(HostOnly):
         )
 
     def _recount(self, number: int, private: Floats, outcome: OutcomeFigures) -> RegionRecount:
-        """State all figures, for the data holder only."""
+        """Return all figures, for the data holder only."""
         region = self.figures(number)
         k_private, private_matches = self.people.matches(number, private)
         return RegionRecount(
@@ -764,10 +781,10 @@ class Recounter(HostOnly):
 
 
 def rounded_up(share: float) -> float:
-    """Return the next share with two decimals that is not smaller."""
+    """Return the least number with two decimals that is not below the share."""
     return ceil(100 * share - _ROUNDING) / 100
 
 
 def rounded_down(share: float) -> float:
-    """Return the next share with two decimals that is not larger."""
+    """Return the largest number with two decimals that is not above the share."""
     return floor(100 * share + _ROUNDING) / 100

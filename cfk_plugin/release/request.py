@@ -1,4 +1,4 @@
-"""A request: what one call asks for, encoded once. All of a call works on it."""
+"""The request of one call: its queries, encoded once, its constraints and its desired outcome."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from cfk_plugin.hookspecs import Progress
 from cfk_plugin.release.withheld import Withheld
 
 MOST_GROUPS = 50
-"""Most labels that one call may have: an attribute with more is not a group but, say, an age or a
-name.
+"""The largest number of groups in a call. An attribute with more values is an age or a name, for
+example, and does not form groups.
 """
 
-_MISSING = "missing"  # the group of people without a label
+_MISSING = "missing"  # the group of applicants without a label
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows(HostOnly):
-    """Rows of a table that somebody passed, n of them.
+    """The rows of a table that the caller passed.
 
     Attributes
     ----------
-    frame : DataFrame, shape (n, n_features)
-    codes : shape (n, n_features)
+    frame : DataFrame, shape (n_rows, n_features)
+        The features, with rows numbered from 0.
+    codes : shape (n_rows, n_features)
         The encoded rows.
-    faults : sequence of Fault, optional each
-        Why a row cannot be answered; None if it can.
-    index : Index, shape (n,)
-        The caller's labels of the rows; `frame` numbers them from 0.
+    faults : sequence of Fault or None, length n_rows
+        The reason why a row cannot be used, or None if it is valid.
+    index : Index, shape (n_rows,)
+        The caller's labels of the rows.
     """
 
     frame: pd.DataFrame
@@ -59,13 +60,13 @@ class Rows(HostOnly):
 
     @cached_property
     def are_valid(self) -> Mask:
-        """Which rows can be answered, shape (n,)."""
+        """Whether each row has no fault, shape (n_rows,)."""
         return np.array([fault is None for fault in self.faults], dtype=bool)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Groups(HostOnly):
-    """The groups of people by which runs tell explanations apart.
+    """The groups of applicants, by which runs split their figures.
 
     Attributes
     ----------
@@ -80,7 +81,7 @@ class Groups(HostOnly):
 
     @classmethod
     def read(cls, queries: object, attribute: str | None) -> Groups | None:
-        """Return the groups by a column of the queries; None without an attribute.
+        """Return the groups that a column of the queries defines; None without an attribute.
 
         Raises
         ------
@@ -101,12 +102,12 @@ class Groups(HostOnly):
 
     @classmethod
     def of(cls, attribute: str, values: object) -> Groups:
-        """Return the groups by values of an attribute, one for each query.
+        """Return the groups from an attribute's values, one for each query.
 
         Raises
         ------
         InputError
-            If the values are not a list of texts or numbers, or more than 50 are different.
+            If the values are not a list of texts or numbers, or have more than 50 different values.
         """
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise InputError(
@@ -117,24 +118,26 @@ class Groups(HostOnly):
         unreadable_type = unreadable(cells)
         if unreadable_type:
             raise InputError(
-                f"labels of {attribute!r} hold {unreadable_type}; give each query one text or"
+                f"labels of {attribute!r} contain {unreadable_type}; give each query one text or"
                 " number"
             )
         labels = tuple(map(_label_of, cells))
         n_groups = len(set(labels))
         if n_groups > MOST_GROUPS:
             raise InputError(
-                f"column {attribute!r} has {n_groups} different values in one call; groups are at"
-                f" most {MOST_GROUPS}: name an attribute with few values, or bin it first"
+                f"column {attribute!r} has {n_groups} different values in one call, and there can"
+                f" be at most {MOST_GROUPS} groups; name an attribute with few values, or bin it"
+                " first"
             )
         return cls(attribute=attribute, labels=labels)
 
     def of_queries(self, queries: Sequence[int]) -> tuple[str, ...]:
-        """Return the group of each of some queries, given by their numbers."""
+        """Return the group of each query; `queries` are positions."""
         if len(queries) and max(queries) >= len(self.labels):
             raise InputError(
-                f"{len(self.labels)} labels of {self.attribute!r}, and query {max(queries)} was"
-                " answered; give one label per query, in the order of the queries"
+                f"there are {len(self.labels)} labels of {self.attribute!r}, but query"
+                f" {max(queries)} was explained; give one label per query, in the order of the"
+                " queries"
             )
         return tuple(self.labels[query] for query in queries)
 
@@ -145,26 +148,28 @@ def _label_of(value: Any) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Request(HostOnly):
-    """One call: n_queries queries, and n_slots explanations that are wanted of them.
+    """One call. A *slot* is the place of one explanation in its result.
 
     Attributes
     ----------
     numbers : shape (n_queries,)
         The caller's number of each query.
     queries : Rows, optional
-        n_queries rows; None if they are not known.
+        The n_queries rows; None if the caller passed only counterfactuals.
     query_of_slot : shape (n_slots,)
-        Position of the query that each explanation answers.
+        Position of the query of each slot.
     counterfactuals : Rows, optional
-        Those of an explainer.
+        The counterfactuals of an explainer.
     slot_of_counterfactual : shape (n_counterfactuals,)
-        Position of the explanation that each counterfactual is for.
+        The slot of each counterfactual.
     goal : DesiredOutcome
+        The outcome that explanations reach.
     rules : CallRules
-        What may change.
+        Constraints on the changes, by the schema and the call.
     codes : Codes
+        The encoder of rows.
     progress : callable, optional
-        Called with (done, total).
+        Called with the numbers (done, total) of queries.
     groups : Groups, optional
     started : float
         `time.perf_counter` when the call began.
@@ -187,24 +192,24 @@ class Request(HostOnly):
 
     @cached_property
     def number_of_slot(self) -> list[int]:
-        """The number of the query of each explanation."""
+        """The number of the query of each slot, length n_slots."""
         numbers: list[int] = self.numbers[self.query_of_slot].tolist()
         return numbers
 
     @property
     def restricts_changes(self) -> bool:
-        """Whether the schema or the call restricts any change."""
+        """Whether the schema or the call restricts a change."""
         return self.rules.restricts(self.codes)
 
     @property
     def decided_features(self) -> frozenset[str]:
-        """Features for which the schema or the call says how they may change."""
+        """The features whose changes the schema or the call permits or restricts."""
         return self.rules.decided(self.codes)
 
     def limits(self, rows: Floats) -> Limits:
-        """Return what people with some rows, shape (n, n_features), may change to."""
+        """Return the values that people may change to; `rows` has shape (n_rows, n_features)."""
         return self.rules.limits(self.codes, rows)
 
     def withheld(self, reason: str) -> list[Withheld]:
-        """Return one withheld explanation for each that is wanted."""
+        """Return a withheld explanation for each slot."""
         return [Withheld(number, reason) for number in self.number_of_slot]

@@ -1,4 +1,4 @@
-"""What is known of a call and of its result, besides the explanations themselves."""
+"""Facts about a call and its result that runs log in addition to the explanations."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from cfk_plugin.release.request import Groups
 from cfk_plugin.release.results import Explanation
 
 Kind = Literal["answers", "catalogue"]
-"""What a file holds: answers to queries, or all entries of a catalogue."""
+"""The content of a result: answers to queries, or all entries of a catalogue."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ResultContext:
-    """What the data holder records about a result; nothing in it leads to a training row."""
+    """Facts about a result. None of them leads to a training row."""
 
-    # see `cfk_plugin.metrics.provenance`, also for `environment`
+    # facts about the training table and the software; see `cfk_plugin.metrics.provenance`
     population: Mapping[str, Any] | None = None
     environment: Mapping[str, Any] | None = None
-    seconds: float | None = None  # duration of the call, per explanation
-    attribute: str | None = None  # name of the attribute that defines groups
-    # group of the person of each explanation; empty without an attribute
-    groups: tuple[str, ...] = ()
-    is_for_people: bool = False  # whether the call has the queries of people
-    # findings of detection among an explainer's counterfactuals at fit; see `RunRecord.sample`
+    seconds: float | None = None  # duration of the call per explanation
+    attribute: str | None = None  # column that defines the groups of applicants
+    groups: tuple[str, ...] = ()  # the group of each explanation; empty without an attribute
+    is_for_people: bool = False  # whether the call has queries
+    # how often the explainer returned training rows at the fit; see `RunRecord.sample`
     sample: Mapping[str, int] | None = None
     kind: Kind = "answers"
     wording: Wording = field(default_factory=Wording)
-    # the caller's label of the query of each explanation; it is in no run and no JSON
+    # the caller's label of each explanation's query, which no run and no JSON contains
     index: pd.Index | None = None
 
     def of_call(
@@ -41,7 +40,7 @@ class ResultContext:
     ) -> Self:
         """Return the context with the duration of a call, and the group of each explanation.
 
-        `started` is the `time.perf_counter` at which the call began.
+        `started` is `time.perf_counter` when the call began.
         """
         seconds = (time.perf_counter() - started) / max(len(explanations), 1)
         context = replace(self, seconds=seconds)
@@ -53,6 +52,6 @@ class ResultContext:
         return replace(self, attribute=groups.attribute, groups=groups.of_queries(queries))
 
     def sliced(self, positions: slice) -> Self:
-        """Return the context of some of the explanations, which are no longer a catalogue."""
+        """Return the context of a slice of the explanations, which is not a whole catalogue."""
         index = None if self.index is None else self.index[positions]
         return replace(self, groups=self.groups[positions], index=index, kind="answers")

@@ -1,4 +1,4 @@
-"""Explanations: a region with a certificate, a prototype, or withheld."""
+"""The two kinds of released explanations: a generalised counterfactual and a prototype."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ _FIGURES_SHOWN = ("k", "ncp", "pureness", "epsilon", "delta", "guarantee", "cove
 class _ReleasedExplanation:
     """Base of released explanations: their texts, and their rows in tables.
 
-    `recount` and `presentation` are no fields of the dataclasses that derive from this class.
-    `asdict`, web frameworks and printers would write them, as they write every field.
+    `recount` and `presentation` are attributes, but not fields of the dataclasses that derive from
+    this class: `asdict`, web frameworks and printers write every field, and would disclose them.
     """
 
     __slots__ = ("_recount", "presentation")
@@ -87,12 +87,12 @@ class _ReleasedExplanation:
     __dataclass_fields__: ClassVar[dict[str, Any]]
     query: int
     presentation: Presentation
-    _recount: Any  # RegionRecount; None of a prototype
+    _recount: Any  # RegionRecount; None for a prototype
     certificate: Certificate | PrototypeCertificate
     titles: Mapping[str, str]  # feature to the name of its node in a hierarchy
-    _figures: tuple[str, ...]  # fields of the certificate that a run logs in columns ...
-    _texts: tuple[str, ...]  # ... and of `to_dict`, as JSON
-    _values: str  # the one of `_texts` that has released values by feature
+    _figures: tuple[str, ...]  # fields of the certificate that are columns of `row`
+    _texts: tuple[str, ...]  # keys of `to_dict` that are columns of `row`, as JSON
+    _values: str  # the key in `_texts` with the released values by feature
 
     def _set(self, **attributes: object) -> None:
         """Set attributes of a new explanation, which cannot be set later."""
@@ -100,35 +100,41 @@ class _ReleasedExplanation:
             object.__setattr__(self, name, value)
 
     def _attributes(self) -> dict[str, Any]:
-        """Return the fields of the dataclass, and what is no field."""
+        """Return all attributes: the fields of the dataclass, `_recount` and `presentation`."""
         names = [*self.__dataclass_fields__, *_ReleasedExplanation.__slots__]
         return {name: getattr(self, name) for name in names}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let copies have what is no field of the dataclass."""
+        """Copy all attributes; by default, only the fields of the dataclass would be copied."""
         return _explanation_with, (type(self), self._attributes())
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
-        """Return every feature that the explanation names, with its part."""
+        """Return the interval or the set of values of each feature in the explanation."""
 
     @abstractmethod
     def point(self) -> Mapping[str, Any]:
-        """Return the value of each feature that has one: what a person is advised."""
+        """Return the single value that a person is advised, for each feature that has one."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return everything that may be disclosed, as JSON-ready values."""
+        """Return the content that the recipient may see, as values for JSON."""
 
     def changes(self, factual: Mapping[str, Any]) -> set[str]:
         """Return the features that a person has to change.
 
-        The value of the person is not the advised one, or not in the part if there is none.
+        A feature changes if the person's value is not the advised one, or is outside the part if
+        the explanation advises no value.
 
         Parameters
         ----------
         factual : mapping
-            The person's value of some features, in the types of the training table.
+            The person's values by feature, in the types of the training table. Some features are
+            enough.
+
+        Returns
+        -------
+        set of str
         """
         parts = self.answer().at_point().parts
         return {
@@ -138,9 +144,9 @@ class _ReleasedExplanation:
         }
 
     def cells(self) -> dict[str, str]:
-        """Return every feature as the text of a table cell.
+        """Return the text of each feature for a table cell.
 
-        For example ``24–27``, ``{A, B}``, ``60``, or the name of a node.
+        Examples are ``24–27``, ``{A, B}``, ``60``, or the name of a node of a hierarchy.
         """
         return {
             name: self.titles.get(name) or part_to_text(part) for name, part in self.parts().items()
@@ -148,7 +154,7 @@ class _ReleasedExplanation:
 
     @abstractmethod
     def answer(self) -> Answer:
-        """Return the content of the explanation, as far as a sentence needs it."""
+        """Return the content of the explanation for its sentence."""
 
     def text(
         self,
@@ -160,10 +166,10 @@ class _ReleasedExplanation:
         Parameters
         ----------
         factual : mapping or Series, optional
-            The person's own value of every feature. The text then gives it beside the new value,
-            and leaves out features that need no change. Without it the text names all features.
+            The person's value of every feature. The text then has the old value next to the new
+            value, and omits features that need no change. Without it, the text has all features.
         wording : Wording, optional
-            Other words, or another language, than those of the schema.
+            The words and language to use, instead of those of the schema.
 
         Returns
         -------
@@ -172,7 +178,7 @@ class _ReleasedExplanation:
         Raises
         ------
         InputError
-            If `factual` does not hold the values of one person, or lacks a feature.
+            If `factual` is not the values of one person, or lacks a feature.
         """
         return str(self.message(factual, wording))
 
@@ -181,9 +187,9 @@ class _ReleasedExplanation:
         factual: Mapping[str, Any] | pd.Series[Any] | None = None,
         wording: Wording | None = None,
     ) -> Message:
-        """Return the text in parts: lead, changes and notes, for pages that show a list.
+        """Return the text of `text` in parts: lead, changes and notes.
 
-        The parameters are those of `text`.
+        A page can then show the changes as a list. The parameters are those of `text`.
         """
         answer = self.answer()
         if factual is not None:
@@ -199,7 +205,7 @@ class _ReleasedExplanation:
         return self.text()
 
     def _repr_html_(self) -> str:
-        """Return the sentence, the cells, and figures."""
+        """Return the sentence, the cells and the figures, as HTML for a notebook."""
         rows = [(name, marked(text)) for name, text in self.cells().items()]
         figures = self.certificate.to_dict()
         shown_figures = {
@@ -221,20 +227,20 @@ class _ReleasedExplanation:
         return self._row(columns, self.to_dict(), self.cells())
 
     def row_to_log(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return the row that a run logs, without values that come from the query.
+        """Return the row that a run logs: with exact figures, without values from the query.
 
-        The readers of a run must not learn the person's own values. The region stays.
+        Readers of a run must not learn the applicant's values. The region stays.
         """
-        left_out = self.features_from_the_query()
+        omitted = self.features_from_the_query()
         content = self.to_dict()
         content["certificate"] |= self._exact_figures()
         values = content[self._values]
-        content[self._values] = {name: values[name] for name in values if name not in left_out}
-        cells = {name: text for name, text in self.cells().items() if name not in left_out}
+        content[self._values] = {name: values[name] for name in values if name not in omitted}
+        cells = {name: text for name, text in self.cells().items() if name not in omitted}
         return self._row(columns, content, cells)
 
     def _exact_figures(self) -> dict[str, float]:
-        """Return the figures of the recount that the certificate states less exactly."""
+        """Return the exact figures of the recount that the certificate rounds or replaces."""
         if self._recount is None:
             return {}
         return {name: getattr(self._recount, name) for name in EXACT_FIGURES}
@@ -252,7 +258,7 @@ class _ReleasedExplanation:
 
 
 def _explanation_with(kind: type[E], attributes: Mapping[str, object]) -> E:
-    """Return a copy of a released explanation, made of its attributes."""
+    """Return a released explanation with these attributes, without calling its constructor."""
     explanation = kind.__new__(kind)
     explanation._set(**attributes)
     return explanation
@@ -260,7 +266,7 @@ def _explanation_with(kind: type[E], attributes: Mapping[str, object]) -> E:
 
 @dataclass(frozen=True, slots=True, init=False)
 class PrototypeCounterfactual(_ReleasedExplanation):
-    """A released prototype: a whole row that belongs to no person.
+    """A released prototype: one value for every feature, which belong to no person.
 
     Attributes
     ----------
@@ -269,9 +275,9 @@ class PrototypeCounterfactual(_ReleasedExplanation):
     values : mapping
         Feature to value.
     certificate : PrototypeCertificate
-        Shared with all other answers of the fit.
+        The privacy budget. All answers of a fit have the same certificate.
     presentation : Presentation
-        Helps to show the prototype but is no part of it: the wording.
+        The wording to show the prototype with; it is not part of the explanation.
     outcome : Outcome
         The desired outcome.
     """
@@ -304,7 +310,7 @@ class PrototypeCounterfactual(_ReleasedExplanation):
         )
 
     def features_from_the_query(self) -> frozenset[str]:
-        """Return all features: the prototype is the one that is nearest to the query."""
+        """Return all features, because the prototype is chosen by its distance to the query."""
         return frozenset(self.values)
 
     def parts(self) -> dict[str, Part]:
@@ -316,7 +322,7 @@ class PrototypeCounterfactual(_ReleasedExplanation):
         return self.values
 
     def answer(self) -> Answer:
-        """Return the content of the prototype: a single value of every feature."""
+        """Return the content of the prototype for its sentence."""
         return Answer(
             parts=self.parts(),
             outcome=self.outcome,
@@ -326,7 +332,7 @@ class PrototypeCounterfactual(_ReleasedExplanation):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything that may be disclosed, as JSON-ready values."""
+        """Return the content that the recipient may see, as values for JSON."""
         return {
             "query": self.query,
             "status": self.status,
@@ -339,32 +345,34 @@ class PrototypeCounterfactual(_ReleasedExplanation):
 class GeneralizedCounterfactual(_ReleasedExplanation):
     """A released explanation: a region of the quasi-identifiers, and private values.
 
-    An answer from a catalogue is true at one point: the advised quasi-identifiers and the private
-    values. The point is in the region, or has the query's own value where it is outside.
+    An answer from a catalogue also advises a point: values of the quasi-identifiers that, with the
+    private values, have the outcome under the model. At the point, each quasi-identifier has a
+    value in the region or the query's value.
 
     Attributes
     ----------
     query : int
         Position of the query that it answers.
-    region, titles : Region, mapping
-        What the quasi-identifiers are generalised to, and the names of nodes of hierarchies.
+    region : Region
+        Quasi-identifier to its interval or set of values.
     released : mapping
         Private attribute to its value.
     certificate : Certificate
-        The figures of the recount that the receiver may see.
-    recount : RegionRecount
-        All figures of the recount, for the data holder only; no field of the dataclass.
+        The figures of the recount that the recipient may see.
+    titles : mapping
+        Quasi-identifier to the name of a node of its hierarchy, if the region is such a node.
     outcome : Outcome
         The outcome that the certificate's figures are about.
-    presentation : Presentation
-        Helps to show the explanation but is no part of it: the wording, and regions to draw it
-        among.
     advised : mapping
-        Quasi-identifier to its value at the point. Empty for a published entry and under the lookup
-        guarantee, whose explanations have no point.
+        Quasi-identifier to its value at the point. Empty for a published entry and with the lookup
+        guarantee: these advise no point.
     least : mapping
-        Feature to the value from which on the model would accept the point without the margin, all
-        else as advised. Features for which this is the advised value are left out.
+        Feature to the value nearest to the query's at which the model gives the outcome, without
+        the margin and with all other features as advised. Omitted if it is the advised value.
+    recount : RegionRecount
+        All figures of the recount, for the data holder only; not a field of the dataclass.
+    presentation : Presentation
+        The wording to show the explanation with, for example; it is not part of the explanation.
     """
 
     query: int
@@ -420,7 +428,10 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         advised: Mapping[str, Any] = MappingProxyType({}),
         least: Mapping[str, Any] = MappingProxyType({}),
     ) -> GeneralizedCounterfactual:
-        """Return a certified region with encoded private values, shape (n_private,)."""
+        """Return the explanation for a certified region.
+
+        `private` contains the codes of the private values, shape (n_private,).
+        """
         return cls(
             query=query,
             region=verdict.region,
@@ -440,7 +451,7 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
 
     @property
     def recount(self) -> RegionRecount:
-        """All figures of the recount, for the data holder only; no field of the dataclass."""
+        """All figures of the recount, for the data holder only; not a field of the dataclass."""
         recount: RegionRecount = self._recount
         return recount
 
@@ -449,16 +460,16 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         return frozenset((*self.recount.moved, *self.recount.unchanged))
 
     def parts(self) -> dict[str, Part]:
-        """Return every feature of the region and of the released values, each with its part."""
+        """Return the part of each feature: from the region, or the single private value."""
         released = {name: part_of(value) for name, value in self.released.items()}
         return {**self.region.parts, **released}
 
     def point(self) -> Mapping[str, Any]:
-        """Return the advised quasi-identifiers, if there are any, and the released values."""
+        """Return the advised values of quasi-identifiers, if any, and the private values."""
         return {**self.advised, **self.released}
 
     def answer(self) -> Answer:
-        """Return the content of the explanation, feature by feature."""
+        """Return the content of the explanation for its sentence."""
         return Answer(
             parts=self.parts(),
             outcome=self.outcome,
@@ -472,7 +483,7 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything that may be disclosed, as JSON-ready values."""
+        """Return the content that the recipient may see, as values for JSON."""
         content = {
             "query": self.query,
             "status": self.status,
@@ -490,7 +501,7 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
         return content
 
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:
-        """Return the figures that a run logs for the data holder only."""
+        """Return figures of the recount that a run logs, for the data holder only."""
         row = {name: getattr(self.recount, name) for name in AUDIT_FIGURES}
         for name, ncp in zip(quasi_identifiers, self.recount.ncp_parts, strict=False):
             row[f"ncp.{name}"] = ncp
@@ -498,9 +509,10 @@ class GeneralizedCounterfactual(_ReleasedExplanation):
 
 
 def values_of(codes: Codes, columns: Ints, values: Floats) -> dict[str, Any]:
-    """Return values of some columns as plain Python shows them, in the order of the schema.
+    """Decode values of some columns to Python objects by feature, in the order of the schema.
 
-    `columns` and `values` have the shape (n_columns,); NaN is left out.
+    `columns` (positions) and `values` (codes) have shape (n_columns,). Missing values, NaN, are
+    omitted.
     """
     value_of_column = dict(zip(columns.tolist(), values.tolist(), strict=True))
     return {
@@ -511,7 +523,7 @@ def values_of(codes: Codes, columns: Ints, values: Floats) -> dict[str, Any]:
 
 
 def _titles_of(region: Region, codes: Codes) -> dict[str, str]:
-    """Return the names of nodes of hierarchies that parts of a region are, by quasi-identifier."""
+    """Return the name of the hierarchy's node for each quasi-identifier whose part is one."""
     titles = {}
     for j in codes.quasi.tolist():
         column = codes.columns[j]
@@ -527,6 +539,6 @@ def _titles_of(region: Region, codes: Codes) -> dict[str, str]:
 
 Released = GeneralizedCounterfactual | PrototypeCounterfactual
 Explanation = Released | Withheld
-"""What one row of a call gets."""
+"""One answer of a call."""
 Policy = PrivacyPolicy | PrototypePolicy
-"""The rules of a release: of regions under the first, of prototypes under the second."""
+"""The policy of regions, or of prototypes."""

@@ -1,4 +1,4 @@
-"""How often an explainer whose answers are replaced would disclose training rows."""
+"""Measure how often an explainer returns training rows if the catalogue answers in its place."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from cfk_plugin.hookspecs import CounterfactualSource, NativeStatus
 from cfk_plugin.release.anonymizer import KAnonymizer
 
 SECONDS = 10.0
-"""No further person is explained after this time; a search that is running ends first."""
-_TRIED_PER_PERSON = 20  # rows that are predicted for each person to explain
+"""No search starts after this time; a running search is not stopped."""
+_TRIED_PER_PERSON = 20  # rows that the model labels for each person to explain
 _log = logging.getLogger("cfk_plugin")
 
 
 def sample_of(
     source: CounterfactualSource, anonymizer: KAnonymizer, size: int
 ) -> dict[str, int] | None:
-    """Explain a few refused people of the population, and count what detection finds.
+    """Explain a random sample of people without the desired outcome, and count native results.
 
-    The people are drawn at random, and the explainer gets their rows. Their counterfactuals are
-    compared with the training rows and forgotten. If the explainer fails, a warning is logged,
-    without the explainer's text.
+    The explainer gets the rows of these people. Its counterfactuals are compared with the training
+    rows and not stored. If the explainer fails, a warning is logged without the explainer's text.
 
     Parameters
     ----------
     source : CounterfactualSource
-        The explainer, as its adapter presents it.
+        The source that the adapter made for the explainer.
     anonymizer : KAnonymizer
+        Fitted. Its random state draws the people.
     size : int
-        The largest number of people to explain. They are drawn with the anonymizer's random state.
+        The largest number of people to explain.
 
     Returns
     -------
     dict or None
-        The number of counterfactuals that were ``examined``, and the number with each finding. None
-        if not all rows are in this process, if the model refuses none of the rows that were tried,
-        or if no counterfactual was found.
+        The number of counterfactuals that were compared as ``examined``, and the number with each
+        `NativeStatus`. None if this process does not have all rows, if the sample contains no
+        person without the desired outcome, or if the explainer found no counterfactual.
     """
     population = anonymizer.population_
     if population is None or population.whole is not None:
@@ -63,8 +63,8 @@ def sample_of(
             findings += _findings(source, anonymizer, people.iloc[[position]])
     except CFKError as error:
         _log.warning(
-            "%s failed for a sample of refused people; how often it returns training rows is known"
-            " of %d counterfactuals: %s",
+            "%s failed for a sample of people; how often it returns training rows is measured"
+            " with %d counterfactuals: %s",
             source.name,
             len(findings),
             error,
@@ -75,9 +75,9 @@ def sample_of(
 
 
 def _rows_to_explain(anonymizer: KAnonymizer, population: Population, size: int) -> Ints:
-    """Return the positions of random training rows that do not have the desired outcome.
+    """Return the positions of random training rows without the desired outcome.
 
-    With the goal "opposite" every row can be explained.
+    With the goal "opposite", every row qualifies.
     """
     n_tried = min(size * _TRIED_PER_PERSON, population.n_rows)
     order = np.random.default_rng(anonymizer.random_state).permutation(population.n_rows)[:n_tried]
@@ -90,7 +90,7 @@ def _rows_to_explain(anonymizer: KAnonymizer, population: Population, size: int)
 def _findings(
     source: CounterfactualSource, anonymizer: KAnonymizer, person: pd.DataFrame
 ) -> list[NativeStatus]:
-    """Explain one person, a table of one row, and return the finding of each counterfactual."""
+    """Explain one person, in a table of one row, and compare each counterfactual with the rows."""
     with quiet("it raised {}", ExplainerError, let=CFKError):
         batch = source.generate(person)
     if not isinstance(batch, CounterfactualBatch) or not len(batch.frame):

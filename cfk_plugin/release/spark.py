@@ -1,17 +1,17 @@
-"""Answering a Spark table of queries in place, for `KAnonymizer.explain`.
+"""Answer a Spark table of queries on Spark's workers, for `KAnonymizer.explain`.
 
-Every query gets the records that it would get on one machine. The file of the catalogue and the
-pickled model are sent with the job, once to each worker, and so is the key: it travels inside the
-job, not in Spark's configuration, which Spark displays. An attacker who can read the workers'
-memory or disks sees the catalogue, with all values of each quasi-identifier, and the model.
+Every query gets the same records as on one machine. The job sends the catalogue's file, its key and
+the pickled model to each worker. The key is in the job and not in Spark's configuration, which
+Spark displays. An attacker who can read the workers' memory or disks sees the catalogue, with all
+values of each quasi-identifier, and the model.
 
-The result has the kept columns, then ``status``, ``reason``, ``sentence``, ``k``, ``ncp``,
+The result has the columns of ``keep``, then ``status``, ``reason``, ``sentence``, ``k``, ``ncp``,
 ``pureness``, and ``features``, an array of ``name``, ``kind``, ``low``, ``high``, ``values``,
-``missing``, ``advised``. It is lazy: computed whenever it is read.
+``missing``, ``advised``. It is lazy: Spark computes it each time it is read.
 
-Any failure on a worker (of the model, or of reading the file) gives withheld records with a reason.
-Only if rows cannot be read, such as a date that pandas cannot have, does the job fail. No error
-quotes a value, as Spark sends its text to the driver and its logs.
+If the model or the file fails on a worker, its records are withheld with a reason. The job fails
+only if rows cannot be read, such as a date that pandas does not support. No error quotes a value,
+because Spark sends its text to the driver and to logs.
 """
 
 from __future__ import annotations
@@ -52,25 +52,26 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cfk_plugin")
 
-_COLUMNS = tuple(name for name in RECORD if name != "query")  # rows of Spark have no position
-_LOADED: dict[str, KAnonymizer] = {}  # on a worker, that of the latest job only
+_COLUMNS = tuple(name for name in RECORD if name != "query")  # Spark's rows have no position
+_LOADED: dict[str, KAnonymizer] = {}  # the anonymizer of the latest job on a worker, by its digest
 
 
 def explained(
     anonymizer: KAnonymizer, df: Any, constraints: Mapping[str, Any], keep: Sequence[str]
 ) -> Any:
-    """Answer a Spark table of queries; see `cfk_plugin.release.spark`.
+    """Return the lazy table of records for a Spark table of queries.
 
     Parameters
     ----------
     anonymizer : KAnonymizer
-        With a catalogue.
+        Fitted with a catalogue.
     df : pyspark.sql.DataFrame
-        One row per query; must have every feature of the schema.
+        One row per query, with every feature of the schema.
     constraints : mapping
         Arguments of `KAnonymizer.explain`; the result has ``answers`` rows per query.
     keep : sequence of str
-        Columns that leave unchanged, so no column of the schema may be among them.
+        Columns to copy to the result. They are not protected, so columns of the schema are
+        rejected.
 
     Returns
     -------
@@ -79,14 +80,12 @@ def explained(
     Raises
     ------
     InputError
-        If columns are missing or clash, a constraint is invalid, or the anonymizer cannot be sent:
-        it has plugins, or a model that cannot be pickled.
+        If columns are missing or clash, a constraint is invalid, or the anonymizer cannot be sent
+        because it has plugin objects, or a model that cannot be pickled.
     """
     catalogue = _catalogue_of(anonymizer)
     if len(anonymizer.plugins):
-        raise InputError(
-            "plugins that are given as objects are not sent to workers; install them there"
-        )
+        raise InputError("plugins that are objects cannot be sent to workers; install them there")
     anonymizer.rules(
         *(constraints[name] for name in ("features_to_vary", "permitted_range", "max_changes"))
     )  # raises if they are invalid
@@ -112,20 +111,22 @@ def explained(
 
 @dataclass(frozen=True, repr=False)
 class _Job:
-    """What a worker needs to answer queries.
+    """The job that a worker runs on batches of queries.
 
     Attributes
     ----------
     file : bytes
-        The catalogue.
+        The content of the catalogue's file.
     key : bytes
+        The key of the file.
     models : bytes
-        The model and the later models, pickled.
+        The pickled model and later models.
     constraints : mapping
         Arguments of `KAnonymizer.explain`.
     n_features : int
+        The number of columns that are features; the columns to copy are behind them.
     wording : Wording
-        Of answers that are withheld because the catalogue cannot be loaded.
+        The wording of withheld records if the catalogue cannot be loaded.
     """
 
     file: bytes
@@ -137,25 +138,27 @@ class _Job:
 
     @cached_property
     def digest(self) -> str:
-        """The identity by which workers recognise what they have loaded."""
+        """A digest of the file and the models, by which a worker finds what it has loaded."""
         return hashlib.sha256(hashlib.sha256(self.file).digest() + self.models).hexdigest()
 
     def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
-        """Answer some queries, on a worker; if anything fails, all of them are withheld."""
-        kept = batch.iloc[:, self.n_features :]
-        kept = kept.take(np.repeat(np.arange(len(batch)), self.constraints["answers"]))
+        """Return the records of a batch of queries; if anything fails, all are withheld."""
+        copied_columns = batch.iloc[:, self.n_features :].take(
+            np.repeat(np.arange(len(batch)), self.constraints["answers"])
+        )
         try:
             with quiet("{}", CFKError, let=CFKError), serving():
                 records = self._records(batch.iloc[:, : self.n_features])
-        except CFKError as error:  # a model may have raised it, with any text
+        except CFKError as error:
+            # only the text of our own error: a model may have raised any other, with any text
             name = str(error) if type(error) is CFKError else class_name(error)
             _log.warning("explanations withheld on a worker: %s", name)
             entry = Withheld(0, reason_of(error))
-            records = [record_of(entry, None, (), self.wording)] * len(kept)
+            records = [record_of(entry, None, (), self.wording)] * len(copied_columns)
         table = pd.DataFrame(
             {name: pd.Series([r[name] for r in records], dtype=object) for name in _COLUMNS}
         )
-        return pd.concat([kept.reset_index(drop=True), table], axis=1)
+        return pd.concat([copied_columns.reset_index(drop=True), table], axis=1)
 
     def _records(self, queries: pd.DataFrame) -> list[dict[str, Any]]:
         if not len(queries):
@@ -179,7 +182,9 @@ class _Job:
 
 def _catalogue_of(anonymizer: KAnonymizer) -> Catalogue:
     if anonymizer.catalogue_ is None:
-        raise PolicyError("tables of Spark are answered from a catalogue")
+        raise PolicyError(
+            'Spark tables are answered from a catalogue; fit with guarantee="catalogue"'
+        )
     return anonymizer.catalogue_
 
 
@@ -192,35 +197,37 @@ def _content(catalogue: Catalogue) -> bytes:
 
 
 def _pickled(*models: Any) -> bytes:
-    with quiet("the model cannot be pickled ({}), so workers cannot ask it", InputError):
+    with quiet("the model cannot be pickled ({}), so workers cannot use it", InputError):
         return bytes(cloudpickle.dumps(models))
 
 
 def _unpickled(models: bytes) -> tuple[Any, ...]:
-    with quiet("a worker cannot load the model ({}); install there what it needs", ModelError):
+    with quiet("a worker cannot load the model ({}); install its libraries there", ModelError):
         model, later = cloudpickle.loads(models)
         return model, later
 
 
 def _columns(df: Any, schema: Schema, keep: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that are read: features, and those to keep.
+    """Return the columns to read: the features, and the columns to copy.
 
-    Spark takes "age" and "Age" for the same column.
+    Names are compared without case, because Spark reads "age" and "Age" as the same column.
     """
     names = (*schema.features, *keep)
     columns = [name.lower() for name in df.columns]
-    if lost := [n for n in names if n not in df.columns or columns.count(n.lower()) != 1]:
+    if missing := [n for n in names if n not in df.columns or columns.count(n.lower()) != 1]:
         raise InputError(
-            f"columns that df does not have, or has twice if upper case is ignored: {lost}"
+            f"df lacks these columns, or has them twice if case is ignored: {missing}; add or"
+            " rename them"
         )
     of_schema = {attribute.name.lower() for attribute in schema.attributes}
-    if released := [name for name in keep if name.lower() in of_schema]:
+    if unprotected := [name for name in keep if name.lower() in of_schema]:
         raise InputError(
-            f"keep= names columns of the schema, which would leave as they are: {released}"
+            f"keep= names columns of the schema, which would not be protected: {unprotected};"
+            " leave them out"
         )
     if clash := [name for name in keep if name.lower() in _COLUMNS or list(keep).count(name) > 1]:
         raise InputError(
-            f"keep= names columns that the record has, or twice the same: {clash}; rename them"
+            f"keep= names columns of the record, or a column twice: {clash}; rename them"
         )
     return names
 

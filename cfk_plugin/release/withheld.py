@@ -1,4 +1,4 @@
-"""Withheld explanations: the reasons, and how they are worded for the person and the operator."""
+"""Withheld explanations, and the reasons for withholding in words."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cfk_plugin.data.wording import Wording
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithholdingReason:
-    """Why an explanation is withheld, in words that depend on no value of a row.
+    """A reason for withholding, in words that contain no value of a row.
 
     Attributes
     ----------
     meaning : str
-        What happened.
+        The cause, for the operator.
     remedy : str
-        What an operator can do about it.
+        Advice for the operator.
     person_text_key : str
-        The text that the person reads, by its name in the files of the languages.
+        The key of the text for the applicant in the language files.
     """
 
     meaning: str
@@ -36,29 +36,29 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
     {
         ALREADY_DESIRED: WithholdingReason(
             meaning="the model already gives the desired outcome: nothing needs to change",
-            remedy="if it is so for everybody, check `desired`",
+            remedy="if this is the reason for every query, check `desired`",
             person_text_key="already_desired",
         ),
         "none_found": WithholdingReason(
             meaning="the explainer found no counterfactual",
-            remedy="try other settings of the explainer, or answer from the catalogue",
+            remedy="try other settings of the explainer, or let the catalogue answer",
             person_text_key="found_none",
         ),
         "not_desired": WithholdingReason(
             meaning="the model does not give the desired outcome at the counterfactual",
-            remedy="check `desired`; generators that round can lose the outcome",
+            remedy="check `desired`; an explainer that rounds values can lose the outcome",
             person_text_key="found_none",
         ),
         "unknown_category": WithholdingReason(
-            meaning="a category that the population does not have",
+            meaning="a category that is not in the population",
             remedy=(
                 "check the spelling, or build the population from the rows that the explainer uses"
             ),
             person_text_key="input",
         ),
         "missing_value": WithholdingReason(
-            meaning="a missing value where the population has none",
-            remedy="give a value, or impute it before you ask",
+            meaning="a missing value in a column that has none in the population",
+            remedy="give a value, or impute it before the call",
             person_text_key="input",
         ),
         "invalid_value": WithholdingReason(
@@ -73,19 +73,19 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
         ),
         "infeasible": WithholdingReason(
             meaning="no region with enough people was found",
-            remedy="choose a smaller k, or take more rows",
+            remedy="choose a smaller k, or use more training rows",
             person_text_key="privacy",
         ),
         "no_actionable_answer": WithholdingReason(
-            meaning="every answer would ask for a change that is excluded, or for too many changes",
+            meaning="every answer needs an excluded change, or too many changes",
             remedy=(
-                "look at which columns the schema or the call holds fixed, and how many changes"
-                " it permits; the model may accept changes that no entry of the catalogue has"
+                "check which columns the schema or the call fixes, and how many changes it"
+                " permits; the model may accept changes that no entry of the catalogue has"
             ),
             person_text_key="none_open",
         ),
         "no_other_answer": WithholdingReason(
-            meaning="no other answer differs enough from those to the same query",
+            meaning="no further answer differs enough from the other answers to the query",
             remedy="ask for fewer answers",
             person_text_key="no_more",
         ),
@@ -111,17 +111,17 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
         ),
         "verification_failed": WithholdingReason(
             meaning="the independent recount does not meet the policy",
-            remedy="report it to the protector's author: this is a defect",
+            remedy="report it to the author of the protector: this is a defect",
             person_text_key="technical",
         ),
         "not_recorded": WithholdingReason(
-            meaning="no record of it can be kept",
-            remedy="make room on the disk, or bring the tracking server back",
+            meaning="the explanation cannot be recorded",
+            remedy="free space on the disk, or restart the tracking server",
             person_text_key="technical",
         ),
         "protector_failed": WithholdingReason(
             meaning="the protector failed",
-            remedy="look into the log `cfk_plugin`, which names the class of the error",
+            remedy="read the log `cfk_plugin`, which names the class of the error",
             person_text_key="technical",
         ),
         "model_failed": WithholdingReason(
@@ -141,34 +141,41 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
 WITHHOLDING_REASONS: Mapping[str, str] = MappingProxyType(
     {code: reason.meaning for code, reason in REASONS.items()}
 )
-"""What each reason means, by its code."""
+"""The meaning of each reason, by its code."""
 
 _PLAIN_WORDING = Wording()
 
 
 class Withheld:
-    """An explanation that is withheld.
+    """The place of an explanation that is not released, with the reason.
 
-    It is not a dataclass, because `asdict`, web frameworks and printers write every field of one,
-    and `refused_k` is for the data holder only. Two withheld explanations are equal if they agree
-    in their query, reason and columns.
+    Two withheld explanations are equal if their query, reason and columns are equal.
 
     Attributes
     ----------
     query : int
-        Position of the query that the explanation would have answered.
-    reason, columns : str, tuple of str
-        A code of `WITHHOLDING_REASONS`, and the columns at fault, if they are known.
+        Position of the query without an explanation.
+    reason : str
+        A code of `WITHHOLDING_REASONS`.
+    columns : tuple of str
+        The columns at fault, if they are known.
     refused_k : int, optional
-        For the data holder only: the number of people in a refused region that had too few.
+        The number of people in a region that had too few, for the data holder only.
     wording : Wording
-        In whose language, and by whose titles of columns, the person is told.
+        The language, and the titles of columns, of the text for the applicant.
 
     Raises
     ------
     ValueError
-        If the reason is not documented, as free text might disclose a value.
+        If the reason is not a code of `WITHHOLDING_REASONS`: free text might disclose a value.
+
+    Examples
+    --------
+    >>> Withheld(0, "infeasible").to_dict()
+    {'query': 0, 'status': 'withheld', 'reason': 'infeasible', 'columns': []}
     """
+
+    # Not a dataclass: `asdict`, web frameworks and printers would write `refused_k` as a field.
 
     __slots__ = ("columns", "query", "reason", "refused_k", "wording")
     __match_args__ = ("query", "reason", "columns", "refused_k")
@@ -197,7 +204,7 @@ class Withheld:
         object.__setattr__(self, "wording", wording)
 
     def with_wording(self, wording: Wording) -> Withheld:
-        """Return the same withheld explanation, told in other words."""
+        """Return the same withheld explanation with another wording."""
         return Withheld(self.query, self.reason, self.columns, self.refused_k, wording)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -207,7 +214,7 @@ class Withheld:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def _disclosed(self) -> tuple[int, str, tuple[str, ...]]:
-        """Return everything but what is for the data holder, in the order of the parameters."""
+        """Return the attributes that recipients may see, in the order of the parameters."""
         return self.query, self.reason, self.columns
 
     def __eq__(self, other: object) -> bool:
@@ -226,15 +233,23 @@ class Withheld:
         return Withheld, (*self._disclosed(), None, self.wording)
 
     def __getstate__(self) -> tuple[int, str, tuple[str, ...]]:
-        """Leave `refused_k` out for serializers that ask for the state of an object."""
+        """Leave `refused_k` out of serializers that read the state of an object."""
         return self._disclosed()
 
     def text(self, factual: object = None, wording: Wording | None = None) -> str:  # noqa: ARG002 - as a released explanation takes
-        """Tell the person, without technical terms, that there is no explanation."""
+        """Return a sentence for the applicant, without technical terms.
+
+        Parameters
+        ----------
+        factual : object
+            Ignored; released explanations have the same parameter.
+        wording : Wording, optional
+            The words and language to use, instead of those of the schema.
+        """
         return str(self.message(None, wording))
 
     def message(self, factual: object = None, wording: Wording | None = None) -> Message:  # noqa: ARG002 - as a released explanation takes
-        """Return the text as a message without changes."""
+        """Return the sentence as a message without a list of changes; see `text`."""
         if wording is None:
             wording = self.wording
         titles = [wording.title(column) or wording.name(column) for column in self.columns]
@@ -243,20 +258,20 @@ class Withheld:
         return Message(wording.language.frame("withheld", frame, columns=columns), ())
 
     def text_for_operator(self) -> str:
-        """Return why the explanation is withheld, and what can be done about it."""
+        """Return the reason, its meaning, the columns at fault, and advice."""
         columns = f" ({', '.join(self.columns)})" if self.columns else ""
         reason = REASONS[self.reason]
         return f"{self.reason}: {reason.meaning}{columns}; {reason.remedy}"
 
     def __str__(self) -> str:
-        """Return the text for the person."""
+        """Return the sentence for the applicant."""
         return self.text()
 
     def _repr_html_(self) -> str:
         return card(f"Withheld explanation, query {self.query}", self.text_for_operator())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything that may be disclosed, as JSON-ready values."""
+        """Return the content that the recipient may see, as values for JSON."""
         return {
             "query": self.query,
             "status": self.status,
@@ -273,5 +288,5 @@ class Withheld:
         return self.row(columns)
 
     def audit_row(self, quasi_identifiers: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - as a released explanation takes
-        """Return the figures that a run logs for the data holder only."""
+        """Return figures that a run logs, for the data holder only."""
         return {"refused_k": self.refused_k}

@@ -1,8 +1,7 @@
-"""What stands behind a `ProtectedExplainer`: the explainer itself, or an answer in its place.
+"""The three implementations of a `ProtectedExplainer`.
 
-There are three kinds. The explainer is asked, and its counterfactuals are protected; or a catalogue
-answers in its place; or prototypes do. All three are reached only through
-`cfk_plugin.release.explainer`.
+Either the explainer is asked and its counterfactuals are protected, or a catalogue answers in its
+place, or differentially private prototypes do.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from cfk_plugin.tracking.logger import Track
 
 
 class Prototypes(Protocol):
-    """Fitted prototypes, which answer in place of an explainer: `DPPrototypes`."""
+    """A fitted `DPPrototypes`, which answers in place of an explainer."""
 
     schema_: Schema
 
@@ -67,10 +66,10 @@ def wrap_explainer(
     groups: str | None,
     is_asked: bool,
 ) -> WrappedExplainer:
-    """Return the kind of wrapped explainer that answers.
+    """Return the implementation for an explainer and its anonymizer.
 
-    `is_asked` says whether the explainer is called. If it is not, `anonymizer` answers in its
-    place, and is either a `KAnonymizer` with a catalogue or fitted prototypes.
+    If `is_asked`, the explainer is called. Otherwise `anonymizer` answers: a `KAnonymizer` with a
+    catalogue, or fitted prototypes.
     """
     kind: type[WrappedExplainer]
     if is_asked:
@@ -84,18 +83,19 @@ def wrap_explainer(
 
 @dataclass(eq=False, repr=False)
 class WrappedExplainer(HostOnly, ABC):
-    """An explainer, its adapter, and what protects its answers.
+    """An explainer, its adapter, and the anonymizer or prototypes that protect its answers.
 
     Attributes
     ----------
-    explainer : the user's object
+    explainer : object
+        The user's explainer.
     source : CounterfactualSource
-        The explainer as its adapter presents it.
+        The source that the adapter made for the explainer.
     anonymizer : KAnonymizer or Prototypes
     track : bool, str or RunLogger
         Whether, and where, results are logged.
     groups : str, optional
-        The column by which results are grouped.
+        The column that divides applicants into groups in the logged runs.
     name : str
         The explainer's name.
     """
@@ -119,7 +119,7 @@ class WrappedExplainer(HostOnly, ABC):
         max_changes: int | None,
         progress: Progress | None,
     ) -> Any:
-        """Answer a table of queries, or what else is not for the explainer's own ``explain``."""
+        """Answer queries that the explainer's own ``explain`` does not take, such as a table."""
 
     @abstractmethod
     def call(
@@ -133,18 +133,18 @@ class WrappedExplainer(HostOnly, ABC):
         """Answer a call of one of `methods`, in the explainer's own result type."""
 
     def methods(self) -> Mapping[str, Any]:
-        """Return the methods that give out counterfactuals, by name."""
-        with quiet("the adapter cannot say what it maps", AdapterError):
+        """Return the explainer's methods that return counterfactuals, by name."""
+        with quiet("reading the adapter's `methods` failed", AdapterError):
             return dict(self.source.methods)
 
     def forwarded(self) -> tuple[str, ...]:
-        """Return the names that are passed on unchanged."""
-        with quiet("the adapter cannot say what it forwards", AdapterError):
+        """Return the names of the explainer's attributes that are passed on unchanged."""
+        with quiet("reading the adapter's `forwarded` failed", AdapterError):
             return tuple(getattr(self.source, "forwarded", ()))
 
     @property
     def public_names(self) -> str:
-        """List the names that a user finds on the protected explainer."""
+        """The names that a user finds on the protected explainer, separated by commas."""
         names = {"explain", *self.methods(), *self.forwarded()}
         return ", ".join(sorted(name for name in names if not name.startswith("_")))
 
@@ -156,14 +156,14 @@ class WrappedExplainer(HostOnly, ABC):
 
     @property
     def rule(self) -> str:
-        """Name k and the guarantee, or the prototypes where there is no k."""
+        """A short text for the `repr`: k and the guarantee, or the settings of the prototypes."""
         policy = self.policy
         if policy is None:
             return repr(self.anonymizer)
         return f"k = {policy.k}, {policy.guarantee}"
 
     def is_for_own_explain(self, queries: Any) -> bool:
-        """Return True if queries are no table, but something for the explainer's ``explain``."""
+        """Return True if queries are not a table, and the explainer has its own ``explain``."""
         return not isinstance(queries, pd.DataFrame) and "explain" in self.methods()
 
 
@@ -183,7 +183,7 @@ class AskedExplainer(WrappedExplainer):
         frame = require_features(queries, features, "queries")
         self._check_constraints(options)
         groups = Groups.read(queries, self.groups)
-        # The explainer gets a copy: it may write into its queries.
+        # The explainer gets a copy, because it may change its queries.
         copied_queries = select(frame, features, renumber=False).copy(deep=True)
         with quiet("the adapter raised {}", ExplainerError, let=CFKError):
             batch = self.source.generate(copied_queries, **options)
@@ -198,7 +198,7 @@ class AskedExplainer(WrappedExplainer):
         max_changes: int | None,
         progress: Progress | None = None,
     ) -> Any:
-        """Call one of `methods`, and rebuild its result from what is released."""
+        """Call one of `methods`, and rebuild its result from the released explanations."""
         started = time.perf_counter()
         self._check_constraints(named)
         try:
@@ -211,7 +211,7 @@ class AskedExplainer(WrappedExplainer):
         return self._restore(name, native, self._answer(replace(request, groups=groups)))
 
     def _check_constraints(self, options: Mapping[str, Any]) -> None:
-        """Raise if constraints are invalid, before the explainer is asked."""
+        """Raise if constraints are invalid, before the explainer is called."""
         self.anonymizer.rules(**constraints_of(options))
 
     def _request(
@@ -223,19 +223,19 @@ class AskedExplainer(WrappedExplainer):
         progress: Progress | None,
         started: float,
     ) -> Request:
-        """Return the request for an explanation of each counterfactual that was asked for."""
+        """Return the request for one explanation in each slot of a batch."""
         if not isinstance(batch, CounterfactualBatch):
             raise AdapterError(
                 f"an adapter returned {type(batch).__name__} instead of a CounterfactualBatch"
             )
         if len(batch.query) and not 0 <= batch.query.min() <= batch.query.max() < len(queries):
-            raise AdapterError("an adapter answered queries that were not asked")
+            raise AdapterError("an adapter's batch names a query that is not in the call")
         frame = batch.frame
         if len(frame):
             require_features(frame, self.anonymizer.schema_.features, "the explainer's answer")
         else:
             frame = frame.reindex(columns=list(self.anonymizer.schema_.features))
-        # Constraints of the explainer's own settings come last.
+        # Constraints that the adapter read, also from the explainer's settings, have precedence.
         constraints = {**constraints_of(options), **batch.constraints}
         return Request(
             numbers=np.arange(len(queries)),
@@ -261,22 +261,22 @@ class AskedExplainer(WrappedExplainer):
         return explanations
 
     def _restore(self, name: str, native: Any, explanations: Explanations) -> Any:
-        """Rebuild what a method returned from what is released."""
+        """Rebuild a method's result from the released explanations."""
         with quiet(
-            f"the adapter cannot rebuild what {name} returns; use explain()",
+            f"the adapter cannot rebuild the result of {name}; use explain()",
             AdapterError,
             let=CFKError,
         ):
             restored = self.source.restore(native, explanations)
         if restored is native and native is not None:
             raise AdapterError(
-                f"the adapter gives back what {name} returned instead of rebuilding it"
+                f"the adapter returned the unprotected result of {name} instead of rebuilding it"
             )
         return restored
 
 
 class CatalogueInPlace(WrappedExplainer):
-    """An explainer that is not asked, as a catalogue answers in its place."""
+    """An explainer that is not asked: a catalogue answers in its place."""
 
     def explain(
         self,
@@ -298,7 +298,7 @@ class CatalogueInPlace(WrappedExplainer):
             request = self._read_request("generate", (queries,), options)
         if n_answers is not None:
             request = replace(request, n_answers=n_answers)
-        # The table that was given has the column of groups, which the adapter may leave out.
+        # The caller's table, because the adapter's table may lack the column of groups.
         return self._answer(replace(request, queries=queries), max_changes, progress)
 
     def call(
@@ -313,19 +313,19 @@ class CatalogueInPlace(WrappedExplainer):
         source = self._answering_source(name)
         request = self._read_request(name, args, named)
         explanations = self._answer(request, max_changes, progress)
-        with quiet(f"the adapter cannot build what {name} returns", AdapterError, let=CFKError):
+        with quiet(f"the adapter cannot build the result of {name}", AdapterError, let=CFKError):
             return source.build(name, request, explanations)
 
     def _answering_source(self, name: str) -> AnsweringSource:
-        """Return the source, if its methods can be answered without calling the explainer."""
+        """Return the source, or raise if it cannot answer without calling the explainer."""
         if isinstance(self.source, AnsweringSource):
             return self.source
-        raise _replaced_answers_error(name)
+        raise _no_own_method_error(name)
 
     def _read_request(
         self, name: str, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> AnswerRequest:
-        """Read what a call asks for; warn of options that have no effect without the explainer."""
+        """Read a call, and warn of options that have no effect without the explainer's search."""
         source = self._answering_source(name)
         with quiet(
             f"the adapter cannot read a call of {name}: it raised {{}}", AdapterError, let=CFKError
@@ -333,11 +333,11 @@ class CatalogueInPlace(WrappedExplainer):
             request = source.read_request(name, args, named)
         if request.ignored:
             warnings.warn(
-                f"{', '.join(request.ignored)}: steers only the search of {self.name}, which is not"
-                " used, as answers start at the query",
+                f"{', '.join(request.ignored)}: has no effect, because the catalogue answers"
+                f" without the search of {self.name}",
                 IgnoredOptionWarning,
-                # This function, `explain` or `call`, and the method of the protected explainer are
-                # on the way from the user's call.
+                # The user's line is above this function, `explain` or `call`, and the method of
+                # the protected explainer.
                 stacklevel=4,
             )
         return request
@@ -359,14 +359,14 @@ class CatalogueInPlace(WrappedExplainer):
 
 
 class PrototypesInPlace(WrappedExplainer):
-    """An explainer that is not asked, as differentially private prototypes answer in its place."""
+    """An explainer that is not asked: differentially private prototypes answer in its place."""
 
     def forwarded(self) -> tuple[str, ...]:
-        """Return no name: nothing of the explainer is passed on beside prototypes."""
+        """Return no name: with prototypes, no attribute of the explainer is passed on."""
         return ()
 
     def is_for_own_explain(self, queries: Any) -> bool:  # noqa: ARG002 - the explainer is not asked
-        """Return False: prototypes answer whatever is asked."""
+        """Return False: prototypes answer all queries."""
         return False
 
     def explain(
@@ -375,15 +375,16 @@ class PrototypesInPlace(WrappedExplainer):
         options: dict[str, Any],
         *,
         max_changes: int | None,
-        progress: Progress | None,  # noqa: ARG002 - prototypes are ready before they are asked for
+        progress: Progress | None,  # noqa: ARG002 - prototypes are ready: there is nothing to wait for
     ) -> Explanations:
-        """Answer a table of queries; prototypes have no options."""
-        refused = sorted(options)
+        """Answer a table of queries; raise if the call has an option."""
+        names = sorted(options)
         if max_changes is not None:
-            refused.append("max_changes")
-        if refused:
-            names = ", ".join(refused)
-            raise InputError(f"queries are answered without the explainer; leave out {names}")
+            names.append("max_changes")
+        if names:
+            raise InputError(
+                f"queries are answered without the explainer; leave out {', '.join(names)}"
+            )
         explanations: Explanations = self.anonymizer.explain(
             queries, track=self.track, groups=self.groups
         )
@@ -392,18 +393,17 @@ class PrototypesInPlace(WrappedExplainer):
     def call(
         self,
         name: str,
-        args: tuple[Any, ...],  # noqa: ARG002 - refused, whatever is asked
+        args: tuple[Any, ...],  # noqa: ARG002 - always raises
         named: dict[str, Any],  # noqa: ARG002
         max_changes: int | None,  # noqa: ARG002
         progress: Progress | None = None,  # noqa: ARG002
     ) -> NoReturn:
-        """Refuse the call: a prototype does not have the explainer's own result type."""
-        raise _replaced_answers_error(name)
+        """Raise: a prototype cannot have the explainer's own result type."""
+        raise _no_own_method_error(name)
 
 
-def _replaced_answers_error(name: str) -> AdapterError:
-    """Return the error of a method that would have to ask an explainer that is not asked."""
+def _no_own_method_error(name: str) -> AdapterError:
+    """Return the error for a call of a method that only the explainer could answer."""
     return AdapterError(
-        f"{name} asks the explainer, whose answers are replaced here; use explain() with a"
-        " DataFrame"
+        f"{name} needs the explainer, which is not asked here; use explain() with a DataFrame"
     )

@@ -1,6 +1,4 @@
-"""Serving: an explainer behind MLflow's model server whose answers are protected before anything
-leaves.
-"""
+"""Protected explanations behind MLflow's model server."""
 
 from __future__ import annotations
 

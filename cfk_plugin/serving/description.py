@@ -1,11 +1,11 @@
-"""What a registry shows of a protected model: tags, and a description."""
+"""The tags and the description of a protected model in MLflow and its registry."""
 
 from __future__ import annotations
 
 from cfk_plugin.dp.prototypes import DPPrototypes, policy_of
 from cfk_plugin.release.anonymizer import KAnonymizer
 
-_LONGEST = 5_000  # MLflow's registry stores no longer description
+_LONGEST = 5_000  # characters that MLflow's registry stores
 
 
 def tags_of(anonymizer: KAnonymizer | DPPrototypes) -> dict[str, str]:
@@ -23,9 +23,7 @@ def tags_of(anonymizer: KAnonymizer | DPPrototypes) -> dict[str, str]:
 
 
 def description_of(anonymizer: KAnonymizer | DPPrototypes, uri: str) -> str:
-    """Return the description in Markdown, no longer than a registry stores; it has no value of a
-    row.
-    """
+    """Return the description of a model at this URI, in Markdown and without values of rows."""
     if isinstance(anonymizer, DPPrototypes):
         promise = f"What epsilon covers: {anonymizer.certificate_.covers}."
     else:

@@ -1,6 +1,4 @@
-"""MLflow's evaluator `cfk`: what an explainer would release under a policy, in figures that can
-gate a promotion.
-"""
+"""The evaluator `cfk` for MLflow, with figures that can gate the promotion of an explainer."""
 
 from __future__ import annotations
 
@@ -33,25 +31,26 @@ _TABLE = "cfk/released.csv"
 
 
 class CounterfactualEvaluator(ModelEvaluator):
-    """Protects what a logged explainer answers and measures it; found by MLflow under the name
-    ``cfk``.
+    """Protects the answers of an explainer and measures them, without a release.
 
-    ``mlflow.models.evaluate(explainer, queries, model_type="counterfactual", evaluators=["cfk"],
-    evaluator_config={"population": ..., "model": ..., "desired": ..., "policy": ...})``. The
-    metrics are those of a run that releases, such as ``cfk.k_min``, a few more that a gate may
-    need, such as ``cfk.k_effective_min``, and ``cfk.withheld.REASON``: how many answers are
-    withheld for each reason. k, guarantee, policy and fingerprint are tags. The artifact
-    ``cfk/released.csv`` is a table of the answers. Nothing has left, so reports skip the run, which
-    carries the tag ``cfk.evaluation``.
+    MLflow finds it by the name ``cfk``: ``mlflow.models.evaluate(explainer, queries,
+    model_type="counterfactual", evaluators=["cfk"], evaluator_config={"population": ..., "model":
+    ..., "desired": ..., "policy": ...})``.
 
-    A model of `log_protected_model` protects already: it is measured by what it answers, and takes
-    no configuration. Figures that answers do not have (``k_effective_min``, ``native_rate``) are
-    left out.
+    The metrics are those of a run with a release, such as ``cfk.k_min``, some more for a gate, such
+    as ``cfk.k_effective_min``, and ``cfk.withheld.REASON``, the number of answers that are withheld
+    for each reason. The tags have k, the guarantee, the policy and the fingerprint. The artifact
+    ``cfk/released.csv`` is the table of answers. The run has the tag ``cfk.evaluation``, and
+    reports skip it.
+
+    A model of `log_protected_model` protects its answers itself: the evaluator measures them, and
+    takes no configuration. Figures that answers do not contain (``k_effective_min``,
+    ``native_rate``) are missing then.
     """
 
     @classmethod
     def can_evaluate(cls, *, model_type: str, evaluator_config: Any, **kwargs: Any) -> bool:  # noqa: ARG003
-        """Accept only our own type of model: MLflow asks every installed evaluator."""
+        """Return True for the model type "counterfactual"; MLflow calls every evaluator."""
         return model_type == MODEL_TYPE
 
     def evaluate(
@@ -69,14 +68,15 @@ class CounterfactualEvaluator(ModelEvaluator):
         Raises
         ------
         InputError
-            If there is no model, a setting is missing or unknown, there is any setting for a model
-            that protects already, or the run has explanations that left.
+            If there is no model, a setting is missing or unknown, a protected model has a setting,
+            or the run contains a release.
         CFKError
             As `protect`.
         """
         if model is None:
             raise InputError(
-                "the evaluator cfk asks a model for counterfactuals; give the explainer as `model`"
+                "the evaluator cfk needs a model that returns counterfactuals; give the explainer"
+                " as `model`"
             )
         settings = getattr(getattr(model, "metadata", None), "metadata", None) or {}
         is_protected = "cfk.policy_sha256" in settings
@@ -85,13 +85,13 @@ class CounterfactualEvaluator(ModelEvaluator):
         client = MlflowClient()
         if JOB in client.get_run(run_id).data.tags:
             raise InputError(
-                "the run holds explanations that left; give the evaluation a run of its own"
+                "the run contains released explanations; give the evaluation a run of its own"
             )
-        # First, so that no release is logged to the run in the meantime.
+        # First, so that no release is logged to the run meanwhile.
         client.set_tag(run_id, EVALUATION, "true")
         queries = pd.DataFrame(dataset.features_data)
         if is_protected:
-            # What it raises may quote the queries.
+            # Its exceptions may quote the queries.
             with evaluating(), quiet("the protected model raised {}", ModelError):
                 answers = model.predict(queries)
             table = _table_of(answers)
@@ -104,7 +104,7 @@ class CounterfactualEvaluator(ModelEvaluator):
             settings = record.params | record.tags
         metrics = _metrics_of(summary)
         tags = {name: settings[name] for name in _SETTINGS if name in settings}
-        # With a model id MLflow logs the metrics itself; they would be logged twice.
+        # With a model id, MLflow logs the metrics itself.
         values = [Value(*figure) for figure in metrics.items()]
         write(client, run_id, metrics=[] if kwargs.get("model_id") else values, tags=tags)
         artifact = CsvEvaluationArtifact(  # type: ignore[no-untyped-call]
@@ -119,12 +119,12 @@ class CounterfactualEvaluator(ModelEvaluator):
 
 
 def _check(config: dict[str, Any], *, is_protected: bool) -> None:
-    """Raise `InputError` if the settings do not fit the model; read the policy."""
+    """Raise `InputError` if the settings do not fit the model; replace a policy that is a dict."""
     if is_protected:
         if config:
             raise InputError(
-                f"the model protects already, under its own policy: leave {', '.join(config)} out"
-                " of evaluator_config, or evaluate the explainer that is behind it"
+                f"the model protects its answers by its own policy; leave {', '.join(config)} out"
+                " of evaluator_config, or evaluate the unprotected explainer"
             )
         return
     missing = [name for name in _NEEDED if config.get(name) is None]
@@ -141,22 +141,21 @@ def _check(config: dict[str, Any], *, is_protected: bool) -> None:
 
 
 def _table_of(answers: Any) -> pd.DataFrame:
-    """Return status and figures of each answer of a protected model.
+    """Return a table with status and figures of each answer of a protected model.
 
-    The answers are the content of `Explanations.to_json`.
+    `answers` is the content of `Explanations.to_json`.
     """
     entries = answers.get("explanations", []) if isinstance(answers, Mapping) else []
     table = pd.DataFrame([{**entry, **(entry.get("certificate") or {})} for entry in entries])
     if "status" not in table:
         raise InputError(
-            "the protected model did not answer with explanations; was it logged by"
-            " log_protected_model?"
+            "the protected model did not return explanations; log it with log_protected_model"
         )
     return table.reindex(columns=["query", "status", "reason", *PER_EXPLANATION])
 
 
 def _summary_of(table: pd.DataFrame, k: str | None) -> dict[str, Any]:
-    """Return the figures of answers, as far as answers have them."""
+    """Return the figures of `Explanations.summary` that can be computed from a table of answers."""
     released = table[(table["status"] == "released").to_numpy()]
     reasons = Counter(table["reason"].dropna())
     n_withheld = len(table) - len(released)
@@ -171,7 +170,7 @@ def _summary_of(table: pd.DataFrame, k: str | None) -> dict[str, Any]:
         return summary
     if released["k"].isna().any():
         raise InputError(
-            "the protected model has a k and released an answer without; log the model again"
+            "the protected model has a k, but released an answer without it; log the model again"
         )
     columns = {name: released[name].to_numpy(dtype=float) for name in PER_EXPLANATION}
     n_below_k = int((columns["k"] < int(k)).sum())

@@ -1,4 +1,4 @@
-"""The code that MLflow runs to load a protected model: models from code need no pickle."""
+"""The code that MLflow runs to load a protected model, which therefore needs no pickle."""
 
 from mlflow.models import set_model
 

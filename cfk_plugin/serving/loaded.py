@@ -1,4 +1,4 @@
-"""Models as MLflow saves and loads them, with their probabilities where they have some."""
+"""Save models with MLflow, and load them with their probabilities if they have any."""
 
 from __future__ import annotations
 
@@ -16,63 +16,65 @@ from cfk_plugin.data.model import predict_of
 
 
 class PickledObject(PythonModel):
-    """An object that MLflow pickles: a model that it has not logged itself, or prototypes."""
+    """An object that MLflow pickles: a model that is not in MLflow, or prototypes."""
 
-    # MLflow's: without it every import warns that `predict` has no hints
+    # Without this attribute of MLflow, every import warns that `predict` has no type hints.
     _skip_type_hint_validation = True
 
     def __init__(self, content: Any) -> None:
         self.content = content
 
-    # No hints here: MLflow reads them as a signature and enforces it.
+    # Without type hints, because MLflow would read them as a signature and enforce it.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
-        """Return what the model returns."""
+        """Return the predictions of the pickled model."""
         return predict_of(self.content)(model_input)
 
 
 def save_object(content: Any, folder: Path) -> str:
-    """Let MLflow pickle an object into a folder, and return its path; see `load_from_mlflow`."""
+    """Pickle an object with MLflow, and return the folder's path; `load_from_mlflow` loads it."""
     with warnings.catch_warnings():
-        # MLflow asks for an example, and warns of pickles
+        # MLflow suggests adding an example, and warns of pickles
         warnings.simplefilter("ignore")
         mlflow.pyfunc.save_model(
             path=str(folder),
             python_model=PickledObject(content),
-            pip_requirements=[],  # those of the protected model count
+            pip_requirements=[],  # the protected model has the requirements
         )
     return str(folder)
 
 
 class LoadedModel:
-    """A model of MLflow as a function of a table.
+    """A model of MLflow that can be called with a table.
 
     Parameters
     ----------
     loaded : mlflow.pyfunc.PyFuncModel
+        The model as MLflow loads it.
     """
 
     def __init__(self, loaded: Any) -> None:
         self._loaded = loaded
 
     def predict(self, rows: Any) -> Any:
-        """Return what MLflow's ``predict`` returns."""
+        """Return the predictions of MLflow's model."""
         return self._loaded.predict(rows)
 
     def __call__(self, rows: Any) -> Any:
-        """Return what `predict` returns, for an explainer that was logged as a model."""
+        """Call `predict`, so that an explainer that was logged as a model is callable."""
         return self.predict(rows)
 
 
 class LoadedClassifier(LoadedModel):
     """A model of MLflow that is a classifier with probabilities.
 
-    MLflow's own function returns labels alone, and a margin needs probabilities.
+    MLflow's own function returns only labels, but a margin needs probabilities.
 
     Parameters
     ----------
     loaded : mlflow.pyfunc.PyFuncModel
+        The model as MLflow loads it.
     classifier : object with ``predict_proba`` and ``classes_``
-        The same model as it was logged.
+        The same model in its own type.
     """
 
     def __init__(self, loaded: Any, classifier: Any) -> None:
@@ -81,17 +83,17 @@ class LoadedClassifier(LoadedModel):
         self.classes_ = np.asarray(classifier.classes_)
 
     def predict_proba(self, rows: Any) -> Any:
-        """Return the probability of each class; shape (n_rows, n_classes)."""
+        """Return the probability of each class, shape (n_rows, n_classes)."""
         columns = getattr(self._classifier, "feature_names_in_", None)
-        # MLflow orders the columns of `predict` by the signature
+        # for `predict`, MLflow orders the columns itself
         ordered = rows if columns is None else rows[list(columns)]
         return self._classifier.predict_proba(ordered)
 
 
 def load_from_mlflow(location: str) -> Any:
-    """Load a model from a folder or an MLflow URI; this runs its code.
+    """Return a model from a folder or an MLflow URI, or the object that `save_object` pickled.
 
-    A failure is whatever MLflow raises.
+    Loading runs the model's code. Exceptions of MLflow are not caught.
     """
     loaded = mlflow.pyfunc.load_model(location)
     try:

@@ -1,4 +1,4 @@
-"""Protected models: logged, saved, loaded and served by MLflow, and every answer is protected."""
+"""Protected models: MLflow logs, saves, loads and serves them, and every answer is protected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mlflow.models.model import ModelInfo
 
 _MOST = 1_000
-# Names of the artifacts. The models are folders of MLflow's.
+# Names of the artifacts. The models are folders in MLflow's format.
 _CATALOGUE, _PROTOTYPES, _MODEL, _LATER, _WHEEL = (
     "catalogue",
     "prototypes",
@@ -46,29 +46,31 @@ _CATALOGUE, _PROTOTYPES, _MODEL, _LATER, _WHEEL = (
     "wheel",
 )
 _NOTE = "mlflow.note.content"
-"""Tag whose value MLflow shows as a description; logged models have no description of their own."""
+"""Tag whose value MLflow shows as the description of a logged model."""
 
 Protector = KAnonymizer | DPPrototypes
 
 
 class ProtectedModel(PythonModel):
-    """The protected model as MLflow loads and serves it.
+    """The protected model that MLflow loads and serves.
 
     Attributes
     ----------
     explainer : ProtectedExplainer
+        Answers the queries; set when MLflow loads the model.
     """
 
-    # MLflow's: without it every import warns that `predict` has no hints
+    # Without this attribute of MLflow, every import warns that `predict` has no type hints.
     _skip_type_hint_validation = True
 
     def load_context(self, context: Any) -> None:
+        """Load the explainer from the artifacts; MLflow calls it."""
         with quiet(
             "the protected model cannot be loaded ({})", BundleError, let=CFKError, is_public=True
         ):
             self.explainer, self._most = load_artifacts(context.artifacts)
 
-    # No hints here: MLflow reads them as a signature and enforces it.
+    # Without type hints, because MLflow would read them as a signature and enforce it.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
         """Return the answers to a table of queries; see `requests.answer_request`."""
         return answer_request(self.explainer, model_input, params, self._most)
@@ -86,36 +88,37 @@ def log_protected_model(
     pip_requirements: Sequence[str] | None = None,
     code_paths: Sequence[str] = (),
 ) -> ModelInfo:
-    """Log what protects explanations to MLflow: whatever serves it gives out only protected ones.
+    """Log an MLflow model whose answers are protected explanations.
 
-    The logged model contains the file of the catalogue (`Catalogue.save`), which has the schema, or
-    the prototypes; and the model that is explained. It has no row, and quasi-identifiers only value
-    by value. A wrapped explainer is not logged: answers begin at the query.
+    The logged model contains the file of the catalogue (`Catalogue.save`) or the prototypes, and
+    the explained model. It contains no training row; of each quasi-identifier, it contains the list
+    of values. A wrapped explainer is not logged, because the catalogue or the prototypes answer.
 
     Parameters
     ----------
     private : ProtectedExplainer, KAnonymizer or DPPrototypes
         Fitted. A `KAnonymizer` needs ``guarantee="catalogue"``.
     name : str
-        Name of the logged model.
+        The name of the logged model.
     registered_model_name : str, optional
-        Also register it.
+        A name in the registry, under which the model is registered too.
     model : str, optional
-        URI of the model that is explained, if MLflow has it: the very one of the fit. Default:
-        MLflow pickles the model of the fit.
+        URI of the explained model in MLflow; it must be the model of the fit. By default, MLflow
+        pickles the model of the fit.
     most : int
-        Queries that one request may have.
+        The largest number of queries in a request.
     track : bool
-        Whether the server records explanations. A record is in a file ``cfk-journal-*.jsonl`` of
-        the server's working folder before the answer leaves. A thread sends it to the tracking
-        server of the environment (``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``).
+        Whether the server records explanations. It writes each record to a file
+        ``cfk-journal-*.jsonl`` in its working folder before the answer leaves, and a thread sends
+        the record to the tracking server of the environment (``MLFLOW_TRACKING_URI``,
+        ``MLFLOW_EXPERIMENT_NAME``).
     strict : bool
         Whether the server withholds explanations whose record cannot be written to this file.
     pip_requirements : sequence of str, optional
-        Requirements of the model, in addition to this package and MLflow. Default: MLflow loads the
-        logged model in another process, and pins what it imports.
+        Requirements of the model, in addition to this package and MLflow. By default, MLflow loads
+        the logged model in another process, and pins the packages that it imports.
     code_paths : sequence of str
-        Files and folders of your own code that the model needs.
+        Files and folders with code that the model needs.
 
     Returns
     -------
@@ -126,17 +129,17 @@ def log_protected_model(
     PolicyError
         If there is no catalogue, as with ``guarantee="lookup"``.
     ModelError
-        If the model at the URI is not the one of the fit.
+        If the model at the URI is not the model of the fit.
     InputError
-        If `private` is something else, `desired` is a function, or `strict` is set without `track`.
+        If `private` has another type, `desired` is a function, or `strict` is set without `track`.
     NotFittedError
-        If it is not fitted.
+        If `private` is not fitted.
     TrackingError
-        If the store is a database, as MLflow's default is, and only mlflow-skinny is installed.
+        If the store is a database, like MLflow's default, and only mlflow-skinny is installed.
 
     Notes
     -----
-    If this package was not installed from an index, its wheel is among the artifacts, so that the
+    If this package was not installed from an index, the artifacts include its wheel, so that the
     model can be served in an empty environment.
     """
     check_store(mlflow.get_tracking_uri())
@@ -166,12 +169,13 @@ def save_protected_model(
     pip_requirements: Sequence[str] | None = None,
     code_paths: Sequence[str] = (),
 ) -> None:
-    """Save to a folder what `log_protected_model` logs; its parameters have the same meaning.
+    """Save the model of `log_protected_model` to a folder.
 
     Parameters
     ----------
     path : str or Path
-        A folder that does not exist, or is empty.
+        A folder that does not exist or is empty. The other parameters are those of
+        `log_protected_model`.
     """
     anonymizer = _protector_of(private)
     settings = _settings(model, most, track=track, strict=strict)
@@ -184,15 +188,15 @@ def save_protected_model(
 
 
 def load_protected(uri: str | Path) -> ProtectedExplainer:
-    """Load a protected model that was logged or saved.
+    """Load a model of `log_protected_model` or `save_protected_model`.
 
-    It gives the answers of the explainer that was logged, and needs no training table. This runs
-    the code of the model that is explained.
+    It gives the same answers as before, and needs no training table. Loading runs the code of the
+    explained model.
 
     Parameters
     ----------
     uri : str or Path
-        URI of a logged model, or a folder.
+        URI of a logged model, or the path of its folder.
 
     Returns
     -------
@@ -201,11 +205,11 @@ def load_protected(uri: str | Path) -> ProtectedExplainer:
     Raises
     ------
     InputError
-        If it is another model.
+        If it is not a protected model.
     BundleError
-        If its catalogue was changed, or needs another ``CFK_KEY``.
+        If its catalogue has been changed, or needs another ``CFK_KEY``.
     ModelError
-        If its model cannot be loaded, or is not the one of the fit.
+        If the explained model cannot be loaded, or is not the model of the fit.
     """
     loaded = mlflow.pyfunc.load_model(str(uri))
     try:
@@ -221,7 +225,7 @@ def load_protected(uri: str | Path) -> ProtectedExplainer:
 
 
 def _protector_of(private: Any) -> Protector:
-    """Return what answers; refuse what is not fitted, or needs the training table."""
+    """Return the fitted anonymizer or prototypes; raise if they need the training table."""
     anonymizer = private.anonymizer if isinstance(private, ProtectedExplainer) else private
     if isinstance(anonymizer, DPPrototypes):
         return anonymizer._fitted()
@@ -231,16 +235,16 @@ def _protector_of(private: Any) -> Protector:
     anonymizer._check_fitted()
     if anonymizer.catalogue_ is None:
         raise PolicyError(
-            "a lookup needs the training table, which is not logged: fit with"
+            "the lookup guarantee needs the training table, which is not logged; fit with"
             ' PrivacyPolicy(guarantee="catalogue")'
         )
     return anonymizer
 
 
 def _settings(model: str | None, most: int, *, track: bool, strict: bool) -> dict[str, Any]:
-    """Return what the server needs to know of the call."""
+    """Return the settings of the call that the server needs."""
     if strict and not track:
-        raise InputError("strict=True withholds what is not recorded; add track=True")
+        raise InputError("strict=True withholds results that cannot be logged; add track=True")
     if model is not None:
         require("model", model, str, "give the URI of a logged model, or leave it out")
     is_logged = model is not None and model.startswith("models:/")
@@ -248,7 +252,7 @@ def _settings(model: str | None, most: int, *, track: bool, strict: bool) -> dic
         "most": most,
         "track": track,
         "strict": strict,
-        "model": model if is_logged else None,  # a path tells too much
+        "model": model if is_logged else None,  # a path would disclose names of this machine
     }
 
 
@@ -260,9 +264,9 @@ def _content(
     code_paths: Sequence[str],
     folder: Path,
 ) -> dict[str, Any]:
-    """Write all files of a protected model; return the arguments for MLflow."""
+    """Write all files of a protected model, and return MLflow's arguments for saving it."""
     artifacts = _write(anonymizer, model, settings, folder)
-    load_artifacts(artifacts)  # raises if it could not be served
+    load_artifacts(artifacts)  # raises if a server could not load the model
     package = pinned()
     if not is_from_index():
         wheel = write_wheel(folder)
@@ -272,7 +276,7 @@ def _content(
         "python_model": str(Path(__file__).with_name("from_code.py")),
         "artifacts": artifacts,
         "signature": signature_of(anonymizer),
-        # MLflow tries an example, which the server would record as a release
+        # MLflow calls `predict` with an example, which would be recorded as a release
         "input_example": None if settings["track"] else example_of(anonymizer),
         "code_paths": list(code_paths) or None,
         "metadata": tags_of(anonymizer),
@@ -284,9 +288,9 @@ def _content(
 
 
 def _inferred_requirements(content: Mapping[str, Any], folder: Path) -> list[str]:
-    """Return what MLflow finds that a model imports, without this package's own version.
+    """Return the requirements that MLflow infers from a model's imports, without this package.
 
-    No index may have this version, and pip refuses it even if the wheel is named as well.
+    If no index has this version of the package, pip fails although the wheel is named too.
     """
     path = str(folder / "inferred")
     mlflow.pyfunc.save_model(path=path, pip_requirements=[], **content)
@@ -299,14 +303,17 @@ def _inferred_requirements(content: Mapping[str, Any], folder: Path) -> list[str
 def _write(
     anonymizer: Protector, model: str | None, settings: Mapping[str, Any], folder: Path
 ) -> dict[str, str]:
-    """Write what answers and its models to a folder; return the artifacts by name."""
+    """Write the catalogue or the prototypes, and the models, to a folder.
+
+    Returns the paths of the artifacts by name.
+    """
     artifacts = {}
     model_of_fit = anonymizer.model_.model
     has_threshold = model is not None and isinstance(model_of_fit, Thresholded)
     settings = {**settings, "threshold": model_of_fit.threshold if has_threshold else None}
     later: Sequence[LabelModel] = ()
     if isinstance(anonymizer, DPPrototypes):
-        # MLflow's pickle has no accountant, and the model is an artifact of its own.
+        # The pickle contains no accountant, and the model is another artifact.
         prototypes = copy.copy(anonymizer)
         del prototypes.model_
         artifacts[_PROTOTYPES] = save_object((prototypes, settings), folder / _PROTOTYPES)
@@ -323,12 +330,12 @@ def _write(
 
 
 def _ignore_missing_example() -> None:
-    """MLflow asks for an example; no one should be led to store a person's row."""
+    """Suppress MLflow's advice to add an example: a user might store a person's row."""
     warnings.filterwarnings("ignore", message=".*An input example was not provided")
 
 
 def _describe(logged: ModelInfo, anonymizer: Protector, registered: str | None) -> None:
-    """Put description and tags where people look: at the logged model, and in the registry."""
+    """Set the description and the tags of the logged model and of its entry in the registry."""
     client = MlflowClient()
     text = description_of(anonymizer, f"models:/{logged.model_id}")
     client.set_logged_model_tags(logged.model_id, {_NOTE: text})
@@ -346,9 +353,9 @@ def _describe(logged: ModelInfo, anonymizer: Protector, registered: str | None) 
 
 
 def load_artifacts(artifacts: Mapping[str, str]) -> tuple[ProtectedExplainer, int]:
-    """Return the explainer of some artifacts, and how many queries a request may have.
+    """Return the explainer of a logged model, and the largest number of queries in a request.
 
-    The model's code runs only if the file of the catalogue is right.
+    The explained model is loaded, which runs code, only after the catalogue's file was verified.
     """
     anonymizer: Protector
     if _PROTOTYPES in artifacts:
@@ -376,7 +383,7 @@ def load_artifacts(artifacts: Mapping[str, str]) -> tuple[ProtectedExplainer, in
 
 
 def explainer_of(anonymizer: Protector, track: Track = False) -> ProtectedExplainer:
-    """Return an explainer that answers without the one that was wrapped."""
+    """Return a protected explainer that answers from a catalogue or prototypes only."""
     schema = anonymizer.schema_
     context = AdaptContext(tuple(schema.features), schema.target)
     source = load_plugins(()).adapt(no_explainer, context)

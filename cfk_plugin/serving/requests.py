@@ -1,4 +1,4 @@
-"""Answer requests: take the queries, ask the explainer, report failures with constant texts."""
+"""Answer requests to a protected model; failures are reported with constant texts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from cfk_plugin.release.explainer import ProtectedExplainer
 
 _log = logging.getLogger("cfk_plugin")
 
-# The texts of refusals. One of them is followed by names of columns.
-NO_TABLE = "the request holds no table of queries"
-TOO_MANY = "the request holds too many queries; send fewer at once"
-COLUMNS = "the queries must have every feature of the model's signature, each once"
+# The constant texts of errors. Names of columns are added to one of them.
+NO_TABLE = "the request contains no table of queries"
+TOO_MANY = "the request contains too many queries; send fewer in a request"
+COLUMNS = "the queries must have every feature of the model's signature once"
 CHANGES = "max_changes must be a whole number of at least 1"
 LANGUAGE = f"language must be one of {', '.join(shipped_languages())}"
 FAILED = "the explanation could not be made"
 
 
 class RequestError(MlflowException, CFKError):
-    """A refusal of a whole request, with one of the constant texts above.
+    """The error of a whole request, with one of the constant texts above.
 
-    As an exception of MLflow it gets a status from MLflow's server: 400, or 500 if `ours` says that
-    the request is not at fault. The server shows a stack trace for other exceptions.
+    MLflow's server answers it with the status 400, or 500 if `ours`: the request is not at fault.
+    It is an exception of MLflow, because the server shows a stack trace for any other exception.
     """
 
     def __init__(self, message: str, *, ours: bool = False) -> None:
@@ -43,7 +43,7 @@ class RequestError(MlflowException, CFKError):
 
     @property
     def message(self) -> str:
-        """The constant text. Assignments are ignored: MLflow's server would add the queries."""
+        """The constant text. Later assignments are ignored: MLflow's server adds the queries."""
         return self._constant
 
     @message.setter
@@ -63,24 +63,24 @@ def answer_request(
     ----------
     explainer : ProtectedExplainer
     queries : object
-        What the request has in the place of a table.
+        The table of queries in the request, or any other object, which is rejected.
     params : mapping, optional
         ``language`` and ``max_changes``.
     most : int
-        Queries that one request may have.
+        The largest number of queries in a request.
 
     Returns
     -------
     dict
-        The content of `Explanations.to_json`, with a sentence for each explanation. A query that
-        cannot be answered is withheld, and the others are not.
+        The content of `Explanations.to_json`, with a sentence for each explanation. If a query
+        cannot be answered, only its explanation is withheld.
 
     Raises
     ------
     RequestError
-        If the whole request is refused, or fails. It has no context, and no value of a row.
+        If the whole request is invalid or fails. It has no context, and no value of a row.
     """
-    with _refusing():
+    with _constant_errors():
         params = params or {}
         schema = explainer.anonymizer.schema_
         wording = _wording(schema, params)
@@ -89,26 +89,26 @@ def answer_request(
         with serving():
             explanations = explainer.explain(frame, max_changes=limit)
         if isinstance(explainer.anonymizer, KAnonymizer):
-            frame = explainer.anonymizer.codes_.conform(frame)  # sentences say dates as dates
+            frame = explainer.anonymizer.codes_.conform(frame)  # so that sentences format dates
         content: dict[str, Any] = json.loads(explanations.to_json_with_sentences(frame, wording))
         return content
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
-    """Refuse a request with a constant text and no context after any failure."""
+def _constant_errors() -> Iterator[None]:
+    """Turn any exception into a `RequestError` with a constant text and no context."""
 
-    def refusal(failure: str) -> RequestError:
+    def error_of(failure: str) -> RequestError:
         _log.warning("a request failed: %s", failure)  # only the class of the exception
         return RequestError(FAILED, ours=True)
 
-    # `refusal` is called like a class. The requester is not the operator, hence `is_public`.
-    with quiet("{}", refusal, let=RequestError, is_public=True):  # type: ignore[arg-type]
+    # `quiet` calls `error_of` like a class. `is_public`, because the requester sees the error.
+    with quiet("{}", error_of, let=RequestError, is_public=True):  # type: ignore[arg-type]
         yield
 
 
 def _features(queries: object, schema: Schema, most: int) -> pd.DataFrame:
-    """Return the features of a table of queries."""
+    """Return the features of a table of queries, in the schema's order; raise if it is invalid."""
     if not isinstance(queries, pd.DataFrame) or not len(queries):
         raise RequestError(NO_TABLE)
     if len(queries) > most:
@@ -116,31 +116,31 @@ def _features(queries: object, schema: Schema, most: int) -> pd.DataFrame:
     names = list(queries.columns)
     faulty = [name for name in schema.features if names.count(name) != 1]
     if faulty:
-        raise RequestError(f"{COLUMNS}; missing, or there twice: {listed(faulty)}")
+        raise RequestError(f"{COLUMNS}; missing or duplicate: {listed(faulty)}")
     frame = queries[list(schema.features)].reset_index(drop=True)
     return frame.map(_unicode)
 
 
 def _unicode(value: Any) -> Any:
-    """Return a text without halves of characters, which JSON can say and no answer can contain."""
+    """Replace lone surrogates in a text: JSON requests can contain them, but answers cannot."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     return value
 
 
 def _wording(schema: Schema, params: Mapping[str, Any]) -> Wording:
-    """Return the words of the answers: the schema's, in the language that the request names."""
+    """Return the schema's wording in the language that the request names."""
     language = params.get("language")
     if language is None:
         return schema.wording
-    # only a code: a path would be read
+    # only a shipped language, because the server would read the file at a path
     if language not in shipped_languages():
         raise RequestError(LANGUAGE)
     return replace(schema.wording, language=language)
 
 
 def _max_changes(params: Mapping[str, Any]) -> int | None:
-    """Return how many changes answers may ask for; None for any number."""
+    """Return the largest number of changes in an answer; None for any number."""
     try:
         return most_changes(params.get("max_changes"))
     except InputError:

@@ -1,4 +1,4 @@
-"""What MLflow is told of the requests of a protected model: their signature, and an example."""
+"""The signature of a protected model in MLflow, and an example of a query."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DRAWS = 100
 
 
 def signature_of(anonymizer: KAnonymizer | DPPrototypes) -> ModelSignature:
-    """Return the signature: the features, the parameters, and the keys of `explanations-1`.
+    """Return the signature: features, parameters, and the keys of the format `explanations-1`.
 
-    Features have any type and are optional: MLflow's own check would refuse a whole request for one
-    row, and quote it.
+    Features may have any type and are optional: otherwise, MLflow would reject a whole request
+    because of one row, and would quote the row.
     """
     anything = AnyType()  # type: ignore[no-untyped-call]
     features = anonymizer.schema_.features
@@ -45,10 +45,11 @@ def signature_of(anonymizer: KAnonymizer | DPPrototypes) -> ModelSignature:
 
 
 def example_of(anonymizer: KAnonymizer | DPPrototypes) -> pd.DataFrame:
-    """Return one made-up query, with an explanation if possible.
+    """Return a table with one artificial query, if possible one that has an explanation.
 
-    Every value is drawn by itself: private ones from those that at least k people have, or no one;
-    quasi-identifiers from near the middle of regions. Prototypes are drawn rows as they are.
+    Each value is drawn independently: private values from those that at least k people share or
+    no one has, quasi-identifiers from near the middle of regions. With prototypes, the query is
+    one of the differentially private rows.
     """
     if isinstance(anonymizer, DPPrototypes):
         rows = anonymizer.served_.frame.head(_DRAWS)
@@ -60,25 +61,32 @@ def example_of(anonymizer: KAnonymizer | DPPrototypes) -> pd.DataFrame:
 
 
 def _made_up_rows(anonymizer: KAnonymizer) -> pd.DataFrame:
-    """Return rows of regions and shared values of a catalogue, as JSON has them."""
-    # Seeded: logging a model twice shows the same example.
+    """Return artificial queries from the regions and shared values of a catalogue.
+
+    Their values have the types of JSON.
+    """
+    # Seeded, so that a model that is logged again has the same example.
     random = np.random.default_rng(0)
     catalogues = [part.catalogue for part in anonymizer._require_catalogue("an example").parts]
-    regions = [some.regions.region(i) for some in catalogues for i in range(len(some.regions))]
+    regions = [
+        catalogue.regions.region(i)
+        for catalogue in catalogues
+        for i in range(len(catalogue.regions))
+    ]
     columns = {}
     for j, column in enumerate(anonymizer.codes_.columns):
         if column.is_quasi_identifier:
-            drawn = random.integers(len(regions), size=_DRAWS).tolist()
-            values = [_middle_of(regions[i][column.name]) for i in drawn]
+            numbers = random.integers(len(regions), size=_DRAWS).tolist()
+            values = [_middle_of(regions[i][column.name]) for i in numbers]
         else:
-            shared = np.concatenate([some.public[j] for some in catalogues])
+            shared = np.concatenate([catalogue.public[j] for catalogue in catalogues])
             values = [column.value(code) for code in random.choice(shared, _DRAWS).tolist()]
         columns[column.name] = [json_value(value) for value in values]
     return pd.DataFrame(columns)
 
 
 def _middle_of(part: Part) -> Any:
-    """Return a value of a part of a region, or near its middle."""
+    """Return a value in or near the middle of a region's part."""
     if not isinstance(part, Interval):
         values = sorted((value for value in part if value is not None), key=to_text)
         return values[len(values) // 2] if values else None
@@ -86,6 +94,6 @@ def _middle_of(part: Part) -> Any:
         return part.levels[len(part.levels) // 2] if part.levels else None
     if not is_number(part.low):
         return part.low
-    # Three digits are enough for an example, and are seldom one person's number.
+    # Rounded to three digits, so that it is seldom the exact number of a person.
     middle = float(f"{(part.low + part.high) / 2:.3g}")
     return int(middle) if isinstance(part.low, int) else middle

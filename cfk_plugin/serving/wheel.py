@@ -1,4 +1,4 @@
-"""The wheel of this package, for models that are logged where no index has this version."""
+"""The wheel of this package, for logged models if no index has this version."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 
 _PROJECT = "cfk-plugin"
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt")
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # the time of all members, so that equal contents are equal files
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # the time of all members, so that equal code gives equal files
 
 
 def pinned() -> str:
-    """Return the requirement of this version."""
+    """Return the requirement for pip that pins this version of the package."""
     return f"{_PROJECT}=={distribution(_PROJECT).version}"
 
 
 def is_from_index() -> bool:
-    """Return whether an index has this version: installers note every other origin."""
+    """Return whether this package was installed from an index; installers record other origins."""
     return distribution(_PROJECT).read_text("direct_url.json") is None
 
 
 def write_wheel(folder: Path) -> Path:
-    """Write the installed code as a wheel, and return its path.
+    """Write the installed code as a wheel to a folder, and return its path.
 
-    The code is pure Python, so it is its own wheel: no build and no network are needed.
+    The code is pure Python, so no build and no network are needed.
     """
     project = distribution(_PROJECT)
     stem = f"{_PROJECT.replace('-', '_')}-{project.version}"

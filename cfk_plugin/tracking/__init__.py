@@ -1,1 +1,1 @@
-"""What is kept of every release: an MLflow run, and the journal of what MLflow did not take."""
+"""The log of every release: MLflow runs, and the journal of records that MLflow did not accept."""

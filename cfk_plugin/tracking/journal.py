@@ -1,6 +1,6 @@
-"""The journal: a file with records that MLflow does not have yet, one JSON object on each line.
+"""The journal: a file with the records that MLflow does not have yet, one JSON object on each line.
 
-`cfk track` sends the records of a journal later. In a server a thread sends them.
+`cfk track` sends the records of a journal later. In a server, a thread sends them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cfk_plugin.tracking.record import RunRecord
 from cfk_plugin.tracking.run import RunTarget, RunWriter
 
 JOURNAL = "cfk-journal.jsonl"
-"""Path of the journal, unless another one is given: in the working folder."""
+"""The default path of the journal, in the working folder."""
 JOURNAL_VERSION = 1
 
-_MOST_AT_ONCE = 100  # records that are sent together
-_PAUSES = (1.0, 60.0)  # seconds: the first one after a failure, and the longest
+_BATCH_SIZE = 100  # records that are sent together
+_PAUSES = (1.0, 60.0)  # seconds: the first pause after a failure, and the longest
 _log = logging.getLogger("cfk_plugin")
 
 Line = tuple[RunTarget, RunRecord]
@@ -35,11 +35,11 @@ Line = tuple[RunTarget, RunRecord]
 
 @dataclass(slots=True)
 class Delivery:
-    """How many records of a journal are in MLflow, and why the others are not."""
+    """The numbers of delivered and waiting records of a journal, and the problems."""
 
     n_delivered: int = 0
     n_waiting: int = 0
-    problems: dict[str, str] = field(default_factory=dict)  # by the job of the records
+    problems: dict[str, str] = field(default_factory=dict)  # message by job
     unreadable: list[int] = field(default_factory=list)  # numbers of lines, from 1
 
     @property
@@ -53,7 +53,7 @@ def append(path: Path, target: RunTarget, record: RunRecord) -> None:
     Raises
     ------
     TrackingError
-        If this is not possible.
+        If the file cannot be written.
     """
     content = {
         "schema_version": JOURNAL_VERSION,
@@ -67,7 +67,7 @@ def append(path: Path, target: RunTarget, record: RunRecord) -> None:
                 line = b"\n" + line
             start = file.seek(0, os.SEEK_END)
             try:
-                # One call, so that lines of several processes do not mix.
+                # One call, so that lines of several processes cannot mix.
                 n_written = file.write(line)
                 if n_written != len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -81,10 +81,11 @@ def append(path: Path, target: RunTarget, record: RunRecord) -> None:
 
 
 def send(path: Path, writers: dict[str, RunWriter] | None = None) -> Delivery:
-    """Log all records of a journal. MLflow counts a record once, however often it is sent.
+    """Log all records of a journal; the file is not changed.
 
-    If a run does not take a record, the later records of the run wait with it. The file stays as it
-    is. `writers` are those of earlier files, by job.
+    A record that is sent twice is counted once. If MLflow does not accept a record, the later
+    records of its job wait too. `writers` contains the writers of earlier files by job, and gets
+    new ones.
     """
     delivery = Delivery()
     writers = {} if writers is None else writers
@@ -98,7 +99,7 @@ def send(path: Path, writers: dict[str, RunWriter] | None = None) -> Delivery:
 
 
 def _deliver(lines: list[Line], writers: dict[str, RunWriter], delivery: Delivery) -> None:
-    """Send records of one job."""
+    """Send records of one job, and count them in `delivery`."""
     target = lines[0][0]
     if target.job not in delivery.problems:
         writer = writers.setdefault(target.job, RunWriter(target))
@@ -113,12 +114,12 @@ def _deliver(lines: list[Line], writers: dict[str, RunWriter], delivery: Deliver
 
 
 def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """Yield the lines in groups that follow each other and are of one job."""
+    """Yield consecutive lines of one job together, in batches of limited size."""
     for _, of_job in groupby(lines, key=lambda line: line[0].job):
         batch: list[Line] = []
         for line in of_job:
             batch.append(line)
-            if len(batch) == _MOST_AT_ONCE:
+            if len(batch) == _BATCH_SIZE:
                 yield batch
                 batch = []
         if batch:
@@ -126,12 +127,12 @@ def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 def _read(file: io.BufferedIOBase, delivery: Delivery) -> Iterator[Line]:
-    """Yield the lines of a journal; note the numbers of lines that cannot be read."""
+    """Yield the lines of a journal; add the numbers of unreadable lines to `delivery`."""
     for number, text in enumerate(file, start=1):
         try:
             content = json.loads(text)
             if content["schema_version"] != JOURNAL_VERSION:
-                raise ValueError("another version wrote the line")
+                raise ValueError("the line has another version")
             line = RunTarget(**content["target"]), RunRecord(**content["record"])
         except (ValueError, KeyError, TypeError):
             delivery.unreadable.append(number)
@@ -140,19 +141,19 @@ def _read(file: io.BufferedIOBase, delivery: Delivery) -> Iterator[Line]:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read: it has exact counts of the training table."""
+    """Open a file so that only its owner may read it: it contains exact counts of people."""
     return os.open(path, flags, 0o600)
 
 
 def _cut(file: io.FileIO, start: int, length: int) -> None:
-    """Remove a line that may not be on disk, unless another process has written after it."""
+    """Remove a line that is not surely on disk, unless another process has written after it."""
     with suppress(OSError):
         if file.seek(0, os.SEEK_END) <= start + length:
             file.truncate(start)
 
 
 def _ends_within_line(file: io.FileIO) -> bool:
-    """Return True if a process ended, or a disk was full, before a line was written to its end."""
+    """Return True if the last line is incomplete, after a crash or on a full disk."""
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         return False
@@ -161,18 +162,17 @@ def _ends_within_line(file: io.FileIO) -> bool:
 
 
 class Sender:
-    """A journal of this process whose records a thread sends. It is deleted when all are sent.
+    """A journal of this process with a thread that sends its records and then deletes the file.
 
     Parameters
     ----------
     path : Path
-        No other process writes to it.
+        The journal; no other process may write to it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # The thread takes the file away under another name, so that it does not grow while the
-        # thread sends.
+        # The thread renames the file before it sends, so that the file does not grow meanwhile.
         self._taken = path.with_stem(f"{path.stem}-taken")
         self._lock = threading.Lock()  # of the file
         self._wakes = threading.Event()
@@ -181,7 +181,7 @@ class Sender:
         self._is_failing = False
 
     def append(self, target: RunTarget, record: RunRecord) -> None:
-        """Add a record to the journal, and have it sent; raise as `append`."""
+        """Add a record to the journal and wake the thread; raises as the function `append`."""
         with self._lock:
             append(self._path, target, record)
             if self._thread is None:
@@ -189,8 +189,8 @@ class Sender:
         self._wakes.set()
 
     def _started(self) -> threading.Thread | None:
-        """Return the thread that sends; None if there can be no more threads at the moment."""
-        # A daemon: MLflow may wait for minutes, and the process must be able to end.
+        """Start and return the thread, or None if the process cannot start a thread now."""
+        # A daemon, so that the process can end although MLflow may wait for minutes.
         thread = threading.Thread(target=self._run, name="cfk-track", daemon=True)
         try:
             thread.start()
@@ -200,6 +200,7 @@ class Sender:
         return thread
 
     def _run(self) -> None:
+        """Send the journal each time that a record is added; after a failure, wait and repeat."""
         pause, longest = _PAUSES
         while True:
             self._wakes.wait()
@@ -216,7 +217,7 @@ class Sender:
                 self._is_failing = False
 
     def _send(self) -> None:
-        """Send what is in the journal; raise a `CFKError` if records wait."""
+        """Send the records of the journal; raise a `CFKError` if some of them must wait."""
         with quiet("the journal cannot be sent ({})", TrackingError, let=CFKError):
             with self._lock:
                 if not self._taken.exists() and self._path.exists():
@@ -227,7 +228,7 @@ class Sender:
             if delivery.n_waiting:
                 raise TrackingError("; ".join(dict.fromkeys(delivery.problems.values())))
             self._taken.unlink()
-            if self._path.exists():  # records came while the file was away
+            if self._path.exists():  # a record was added meanwhile
                 self._wakes.set()
 
     def _announce(self, error: CFKError) -> None:

@@ -1,4 +1,4 @@
-"""Two ways to log: `RunLogger.log`, and `observe` for the explanations that explainers release."""
+"""Log explanations: `RunLogger.log` on request, and `observe` before explanations are released."""
 
 from __future__ import annotations
 
@@ -28,49 +28,51 @@ from cfk_plugin.tracking.run import RunTarget, RunWriter, absolute_uri, chosen_e
 from cfk_plugin.tracking.tally import Tally
 
 _log = logging.getLogger("cfk_plugin")
-_leaves: ContextVar[bool] = ContextVar("leaves", default=True)
+_are_released: ContextVar[bool] = ContextVar("are_released", default=True)
 
 
 @contextmanager
 def evaluating() -> Iterator[None]:
-    """Within it, explanations do not leave, and no explainer records them."""
-    token = _leaves.set(False)
+    """Do not log explanations in the body, because it does not release them."""
+    token = _are_released.set(False)
     try:
         yield
     finally:
-        _leaves.reset(token)
+        _are_released.reset(token)
 
 
 class RunLogger:
-    """Logs explanations to one MLflow run: the given one, else the active one, else a new one.
+    """Logs explanations to one MLflow run.
+
+    It is the run with `run_id`, or the active run, or a new run. With `experiment` or `run_name`,
+    it is a new run.
 
     Parameters
     ----------
     run_id : str, optional
-        A run that exists.
+        An existing run.
     experiment : str, optional
-        Experiment of a new run, created if need be; asks for a new run. Default: MLflow's own
-        setting.
+        The experiment of a new run, which is created if necessary.
     tracking_uri : str, optional
-        Default: MLflow's own setting, which is ``sqlite:///mlflow.db``.
+        The MLflow store; by default MLflow's own setting, which is ``sqlite:///mlflow.db``.
     run_name : str, optional
-        Name of a new run; asks for one, nested in the active run if there is one.
+        The name of a new run, which is nested in the active run if there is one.
     tags : mapping, optional
-        Further tags.
+        Further tags of the run.
     model : str, optional
-        URI of the logged model that is explained, for example ``models:/credit/3``: metrics are
-        linked to it. Default: MLflow's active model, if there is one.
+        URI of the explained model in MLflow, for example ``models:/credit/3``. Metrics are linked
+        to it. By default MLflow's active model, if there is one.
     timeout : float, default 2.0
-        Seconds that a tracking server may take to answer.
+        Seconds to wait for a tracking server.
     strict : bool
-        Whether explanations of an explainer are withheld if their record can neither be logged nor
-        be written to the journal. Otherwise, the next record counts them as ``cfk.untracked``.
+        Whether to withhold an explainer's explanations if their record can be written neither to
+        MLflow nor to the journal. Otherwise, the next record counts them as ``cfk.untracked``.
     journal : path
-        File for the records of an explainer that MLflow did not take; ``cfk track`` sends them.
+        File for an explainer's records that MLflow does not accept; ``cfk track`` sends them later.
     in_server : bool
-        Whether the records of an explainer go to a journal of this process, from which a thread
-        sends them, so that no answer waits for MLflow. The name of the file is that of `journal`
-        and a random text.
+        Whether an explainer's records go to a journal of this process, from which a thread sends
+        them, so that no answer waits for MLflow. The file has the name of `journal` with a random
+        suffix.
 
     Examples
     --------
@@ -110,11 +112,11 @@ class RunLogger:
 
     @property
     def run_id(self) -> str | None:
-        """Id of the run that was logged to last; None until a record arrived there."""
+        """The id of the run with the latest record; None before a record has reached MLflow."""
         return self._chosen_run if self._latest is None else self._latest.writer.run_id
 
     def log(self, explanations: Loggable) -> str:
-        """Log explanations now: parameters, metrics, tags and their table; return the run's id.
+        """Log the parameters, metrics, tags and the table of explanations.
 
         Parameters
         ----------
@@ -123,13 +125,13 @@ class RunLogger:
         Returns
         -------
         str
-            The run that they are in. It is a child of the given or active run if that has
-            explanations of another process or with other settings.
+            The id of the run that contains them. If the chosen or active run has explanations of
+            another process or with other settings, it is a child of that run.
 
         Raises
         ------
         TrackingError
-            If MLflow does not take them.
+            If MLflow does not accept them.
         """
         record = explanations.to_record()
         job = self._job(record)
@@ -140,8 +142,9 @@ class RunLogger:
         return run_id
 
     def submit(self, explanations: Loggable) -> bool:
-        """Keep a record of explanations before they leave: in MLflow or, if it does not take the
-        record or in a server, in the journal. Never raises.
+        """Record explanations before their release, in MLflow or in the journal. Never raises.
+
+        The record goes to the journal in a server, or if MLflow does not accept it.
 
         Parameters
         ----------
@@ -150,7 +153,7 @@ class RunLogger:
         Returns
         -------
         bool
-            Whether they may be released: True, unless `strict` is set and there is no record.
+            Whether the explanations may be released: False only if `strict` and there is no record.
         """
         try:
             with quiet("making its record raised {}", TrackingError, let=CFKError):
@@ -162,7 +165,7 @@ class RunLogger:
         with job.lock:
             try:
                 with quiet("making its record raised {}", TrackingError, let=CFKError):
-                    self._keep(record, job)
+                    self._store(record, job)
             except CFKError as error:
                 if not self.strict:
                     job.tally = job.tally.without_record(len(record.released))
@@ -170,8 +173,8 @@ class RunLogger:
                 return not self.strict
         return True
 
-    def _keep(self, record: RunRecord, job: _Job) -> None:
-        """Log a record or write it to the journal; raise a `CFKError` if neither succeeds."""
+    def _store(self, record: RunRecord, job: _Job) -> None:
+        """Log a record or write it to the journal; raise a `CFKError` if both fail."""
         tally = job.tally.plus(record)
         record = self._placed(record, job, tally)
         if self.in_server:
@@ -179,7 +182,7 @@ class RunLogger:
             job.is_introduced = True
         else:
             try:
-                with quiet("MLflow did not take the records ({})", TrackingError, let=CFKError):
+                with quiet("MLflow did not accept the records ({})", TrackingError, let=CFKError):
                     job.write(record)
             except CFKError as error:
                 append(self.journal, job.writer.target, record)
@@ -188,11 +191,11 @@ class RunLogger:
         job.tally = tally
 
     def _sender(self) -> Sender:
-        """Return the journal of this process: no other process writes to it."""
+        """Return the sender with the journal of this process."""
         process = os.getpid()
         if process not in self._senders:
-            own = f"{self.journal.stem}-{secrets.token_hex(4)}"
-            self._senders.setdefault(process, Sender(self.journal.with_stem(own)))
+            stem = f"{self.journal.stem}-{secrets.token_hex(4)}"
+            self._senders.setdefault(process, Sender(self.journal.with_stem(stem)))
         return self._senders[process]
 
     def _announce_loss(self, error: CFKError) -> None:
@@ -208,11 +211,14 @@ class RunLogger:
         self._announced.add(event)
         try:
             warn(text, UntrackedWarning)
-        except UntrackedWarning:  # warnings are errors, and a record that is kept is not lost
+        except UntrackedWarning:  # if warnings are errors, the caller must still get the result
             _log.warning("%s", text)
 
     def _placed(self, record: RunRecord, job: _Job, tally: Tally) -> RunRecord:
-        """Return the record with its place in the run; only the first describes the population."""
+        """Return the record with its position in the run, and the figures of the run up to it.
+
+        Only the first record of a run describes the population.
+        """
         environment = record.environment
         if environment is not None:
             environment = {**environment, "model": self.model or environment.get("model")}
@@ -228,7 +234,7 @@ class RunLogger:
         )
 
     def _job(self, record: RunRecord) -> _Job:
-        """Return the job of a record: this process, the place to log to, and the settings."""
+        """Return the job for this process, the place to log to, and the settings of a record."""
         run_id = self._chosen_run
         parent = None
         if run_id is None and not self.experiment:
@@ -237,7 +243,7 @@ class RunLogger:
         uri = absolute_uri(self.tracking_uri)
         experiment = self.experiment or chosen_experiment()
         settings = json.dumps([record.params, record.policy, record.columns], sort_keys=True)
-        # A new run belongs to its logger. All loggers of a process share a run that exists.
+        # A new run belongs to its logger. All loggers of a process share an existing run.
         jobs = self._jobs if run_id is None else _jobs_of_runs
         place = (os.getpid(), settings, uri, run_id or f"{experiment} {parent}")
         job = jobs.get(place)
@@ -260,21 +266,21 @@ class RunLogger:
 
 
 Place = tuple[int, str, str, str]
-"""A process, settings, the address of a store, and a run or the experiment of a new run."""
+"""The process, the settings, the address of the store, and the run or a new run's experiment."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """The records of one process with one setting, which are numbered and have one run."""
+    """The records of one process with one setting: they are numbered and go to one run."""
 
     writer: RunWriter
     place: Place
     tally: Tally = field(default_factory=Tally)
-    is_introduced: bool = False  # population and environment are in the run or on the way
+    is_introduced: bool = False  # whether a record has brought population and environment
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write(self, record: RunRecord) -> str:
-        """Log a record, and return the run's id; other loggers then find the job by it."""
+        """Log a record, and return the run's id, by which other loggers find the job."""
         run_id = self.writer.write([record])
         self.is_introduced = True
         _jobs_of_runs.setdefault((*self.place[:3], run_id), self)
@@ -285,24 +291,24 @@ _jobs_of_runs: dict[Place, _Job] = {}
 
 
 Track = bool | str | RunLogger
-"""Whether to log; a text is the name of the experiment to log to."""
+"""Whether to log, or the name of the experiment to log to, or a logger."""
 
 _loggers: dict[tuple[str | None, bool, Path], RunLogger] = {}  # of this process
 
 
 def observe(explanations: Loggable, track: Track = False) -> bool:
-    """Log explanations if `track` says so; return whether they may leave."""
+    """Log explanations unless `track` is False; return whether they may be released."""
     logger = logger_of(track)
-    return logger is None or not _leaves.get() or logger.submit(explanations)
+    return logger is None or not _are_released.get() or logger.submit(explanations)
 
 
 def logger_of(
     track: Track, *, strict: bool = False, journal: str | Path = JOURNAL
 ) -> RunLogger | None:
-    """Return the logger that `track` names; None for False.
+    """Return the logger that `track` names, or None for False.
 
-    True is one logger for the process, a text one for each experiment. It has to be the same one in
-    every call: it counts what was given out without a record, for the next record to say.
+    The process has one logger for True, and one for each experiment. Every call must get the same
+    logger, because it counts the explanations without a record for the next record.
     """
     if track is False:
         return None
@@ -321,7 +327,7 @@ def logger_of(
 
 
 def _active_run(tracking_uri: str | None) -> str | None:
-    """Return the active run of this thread, if it is in the store."""
+    """Return the id of this thread's active run, or None if it is in another store."""
     import mlflow
 
     if tracking_uri is not None and tracking_uri != mlflow.get_tracking_uri():
@@ -331,7 +337,7 @@ def _active_run(tracking_uri: str | None) -> str | None:
 
 
 def _active_model() -> str | None:
-    """Return the URI of MLflow's active model, if there is one."""
+    """Return the URI of MLflow's active model, or None."""
     import mlflow
 
     model_id = mlflow.get_active_model_id()
@@ -339,7 +345,7 @@ def _active_model() -> str | None:
 
 
 def _tags_of_run(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags of a new run: those given, and user and source as of any run of MLflow."""
+    """Return these tags with MLflow's own tags of a run, such as its user and source."""
     from mlflow.tracking.context.registry import resolve_tags
 
     return {name: str(value) for name, value in resolve_tags(tags).items()}

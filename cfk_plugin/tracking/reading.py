@@ -1,4 +1,4 @@
-"""Reading runs from an MLflow store: finding them, their documents, and the rows of their table."""
+"""Find runs in an MLflow store, and read their documents and the rows of their tables."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _PAGE = 1000  # runs
 _ID_PREFIX = "id:"
 _MAX_NAMES = 5  # experiments that a message lists
 _UNREADABLE = "the MLflow store cannot be read"
-_SERVER_TIMEOUT = 5.0  # seconds that a server may take to say that it is there
-_NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # codes of errors
-_VERSIONS = (None, 1)  # of a JSON file; some have none
+_SERVER_TIMEOUT = 5.0  # seconds to wait for a server
+_NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # codes of MLflow's errors
+_VERSIONS = (None, 1)  # of a JSON file; some have no version
 
 _NEEDED = ("step", "timestamp", "status")
 _EXPECTED = ("reason", "k", "ncp", "pureness", "pureness_low", "pureness_high")
@@ -54,16 +54,16 @@ _TYPES: Mapping[Kind, set[type]] = {
 
 
 def opened(tracking_uri: str | None) -> MlflowClient:
-    """Return a client of a store; without an address, of MLflow's current one."""
+    """Return a client of a store, by default of MLflow's current store."""
     with tracking_errors("the MLflow store cannot be opened; check the tracking URI"):
         return client_of(tracking_uri, _SERVER_TIMEOUT, makes=False)
 
 
-def _if_there(ask: Callable[[], Answer]) -> Answer | None:
-    """Return what MLflow answers, or None if it does not have what was asked for."""
+def _if_there(request: Callable[[], Answer]) -> Answer | None:
+    """Return the result of a request to MLflow, or None if the object does not exist."""
     with tracking_errors(_UNREADABLE):
         try:
-            return ask()
+            return request()
         except Exception as error:
             if getattr(error, "error_code", None) in _NOT_THERE:
                 return None
@@ -71,7 +71,7 @@ def _if_there(ask: Callable[[], Answer]) -> Answer | None:
 
 
 def ids_of(run_ids: object) -> list[str]:
-    """Return the ids of runs that a caller gave, one or several, each once."""
+    """Return a list of run ids without duplicates, from one id or several."""
     if isinstance(run_ids, str):
         return [run_ids]
     if isinstance(run_ids, Iterable):
@@ -85,11 +85,11 @@ def ids_of(run_ids: object) -> list[str]:
 
 
 def run_named(client: MlflowClient, run_id: str) -> Run:
-    """Return a run by its id; raise if it was deleted."""
+    """Return a run by its id; raise `InputError` if it does not exist or was deleted."""
     run = _if_there(lambda: client.get_run(run_id))
     if run is None:
         raise InputError(
-            f"there is no run {run_id}; check the id, and that the tracking URI is its store's"
+            f"there is no run {run_id} in this store; check the id and the tracking URI"
         )
     if run.info.lifecycle_stage != "active":
         raise InputError(
@@ -99,8 +99,9 @@ def run_named(client: MlflowClient, run_id: str) -> Run:
 
 
 def experiment_named(client: MlflowClient, name: str) -> Experiment:
-    """Return an experiment by its name or, with ``id:`` before it, its id; raise if it was
-    deleted.
+    """Return an experiment by its name, or by ``id:`` and its id.
+
+    Raises `InputError` if it does not exist or was deleted.
     """
     if name.startswith(_ID_PREFIX):
         experiment = _if_there(lambda: client.get_experiment(name.removeprefix(_ID_PREFIX)))
@@ -118,7 +119,7 @@ def experiment_named(client: MlflowClient, name: str) -> Experiment:
 
 
 def _experiments(client: MlflowClient) -> str:
-    """Name a few of the experiments; a store may have thousands."""
+    """Return the names of a few experiments as text; a store may have thousands."""
     with tracking_errors(_UNREADABLE):
         experiments = client.search_experiments(max_results=_MAX_NAMES + 1)
     if not experiments:
@@ -134,10 +135,7 @@ def name_of_experiment(client: MlflowClient, experiment_id: str) -> str:
 
 
 def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
-    """Return the runs of an experiment that are marked as holding explanations or an audit.
-
-    Deleted runs are left out.
-    """
+    """Return the runs of an experiment with explanations or an audit, without deleted runs."""
     runs: dict[str, Run] = {}
     with tracking_errors(_UNREADABLE):
         for condition in _CONDITIONS:
@@ -147,9 +145,9 @@ def runs_in(client: MlflowClient, experiment_id: str) -> list[Run]:
 
 
 def _search(client: MlflowClient, experiment_id: str, condition: str) -> Iterator[Iterable[Run]]:
-    """Yield all runs of an experiment that meet a condition, page by page.
+    """Yield the runs of an experiment that meet a condition, page by page.
 
-    `mlflow.search_runs` does the same only for the store of the whole process.
+    `mlflow.search_runs` works only with the store that is set for the whole process.
     """
     token: str | None = None
     while True:
@@ -168,12 +166,12 @@ class Artifacts:
     """The files of one run. Errors name the run and the file, never a value."""
 
     run_id: str
-    _folder: Path  # for copies; whoever made it deletes it, also if a store still writes a copy
+    _folder: Path  # for copies; the caller deletes it, even if a store still writes a copy
     _repository: ArtifactRepository
 
     @classmethod
     def of(cls, run: Run, tracking_uri: str, folder: Path) -> Artifacts:
-        """Return the files of a run; copies of them are in a folder as long as they are read."""
+        """Return the files of a run. A folder gets copies of them while they are read."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with tracking_errors(f"run {run.info.run_id}: its artifacts cannot be opened"):
@@ -181,51 +179,53 @@ class Artifacts:
         return cls(run.info.run_id, folder, repository)
 
     def where(self, path: str) -> str:
-        """Return how messages name a file."""
+        """Return the name of a file in messages."""
         return f"run {self.run_id}, {path}"
 
     def names(self, path: str) -> list[str]:
-        """Return the sorted names in a folder; none if there is no such folder."""
+        """Return the sorted names in a folder; an empty list if the folder does not exist."""
         with tracking_errors(f"{self.where(path)}: it cannot be listed"):
             files = self._repository.list_artifacts(path)
         return sorted(Path(file.path).name for file in files)
 
     def document(self, path: str) -> Mapping[str, Any]:
-        """Return the object in a JSON file; raise `TrackingError` if the file is damaged or of
-        another version.
+        """Return the object in a JSON file.
+
+        Raises `TrackingError` if the file is damaged or has another version.
         """
         where = self.where(path)
         try:
             document = json.loads(self._content(path), parse_constant=_refuse)
         except (ValueError, RecursionError):
-            raise TrackingError(f"{where}: it is damaged: no JSON") from None
+            raise TrackingError(f"{where}: it is damaged: not JSON") from None
         if not isinstance(document, dict):
             raise TrackingError(f"{where}: it is damaged: expected a JSON object")
         version = document.get("schema_version")
         if version not in _VERSIONS:
-            shown = version if isinstance(version, int) else "none that is a number"
+            text = version if isinstance(version, int) else "not a number"
             raise TrackingError(
-                f"{where}: schema_version is {shown}, expected {_VERSIONS[-1]}; a newer cfk_plugin"
+                f"{where}: schema_version is {text}, expected {_VERSIONS[-1]}; a newer cfk_plugin"
                 " wrote it"
             )
         return document
 
     def _content(self, path: str) -> bytes:
+        """Return the content of a file."""
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             copy = Path(folder, "copy")
             failure = (
                 f"{self.where(path)}: it cannot be fetched; check that the artifact store answers,"
-                " still has it, and lets this machine read it"
+                " has the file, and lets this machine read it"
             )
             with tracking_errors(failure):
                 # Every repository implements this method. `mlflow.artifacts.download_artifacts`
-                # calls it in threads that the process waits for at its end, however long a store
-                # does not answer, and does not say which file failed.
+                # calls it in threads, which delay the end of the process if a store does not
+                # answer, and its error does not name the file.
                 self._repository._download_file(path, str(copy))  # type: ignore[no-untyped-call]
             return copy.read_bytes()
 
     def figures(self, path: str) -> Figures:
-        """Return the figures in a summary."""
+        """Return the figures in a run's summary."""
         summary = self.document(path)
         problems = faults(summary, f"run-{SCHEMA_VERSION}#/$defs/summary")
         if problems:
@@ -234,10 +234,10 @@ class Artifacts:
         return figures
 
     def rows(self) -> pd.DataFrame | None:
-        """Return the rows of all tables of explanations by step; None if there are none.
+        """Return the rows of all tables of explanations, ordered by step; None without rows.
 
-        Columns that reports do not read are left out. Text is a category, times are in UTC, and
-        columns that reports expect exist even if no table has them.
+        The frame has only columns that reports read, and all that they require. Text has the type
+        category, and times are in UTC.
         """
         columns: dict[str, list[Any]] = {}
         n_rows = 0
@@ -258,11 +258,11 @@ class Artifacts:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _table_of(document: Mapping[str, Any], where: str) -> dict[str, Sequence[Any]]:
-    """Return the columns that reports read of a table in the layout of `mlflow.log_table`."""
+    """Return the columns that reports read, from a table in the layout of `mlflow.log_table`."""
     names = document.get("columns")
     data = document.get("data")
     if not isinstance(names, list) or not isinstance(data, list):
@@ -273,17 +273,17 @@ def _table_of(document: Mapping[str, Any], where: str) -> dict[str, Sequence[Any
     if missing:
         raise TrackingError(f"{where}: it lacks {', '.join(missing)}")
     table = dict(zip(names, zip(*data, strict=True), strict=True)) if data else {"step": ()}
-    read = {}
+    columns = {}
     for name, values in table.items():
         kind = kind_of(str(name))
         if kind is not None:
             _check(name, kind, values, where)
-            read[name] = values
-    return read
+            columns[name] = values
+    return columns
 
 
 def _check(name: str, kind: Kind, values: Sequence[Any], where: str) -> None:
-    """Raise `TrackingError` if a column has another type than is declared for it."""
+    """Raise `TrackingError` if a column's values do not have the type of its kind."""
     types = set(map(type, values))
     if name not in _NEEDED:
         types.discard(type(None))
@@ -294,7 +294,7 @@ def _check(name: str, kind: Kind, values: Sequence[Any], where: str) -> None:
 
 
 def _typed(values: Sequence[Any], name: str) -> Any:
-    """Return a column as pandas has it; numbers have NaN for null."""
+    """Return a column in the type of pandas for its kind; null becomes NaN in numbers."""
     kind = kind_of(name)
     if kind == "numbers":
         return np.array(values, dtype=float)

@@ -1,7 +1,7 @@
 """The record of a call: its explanations as rows of a table, and the settings of the run.
 
-It has no row of the training table, and no value of the person who asked except the label of their
-group, if the caller names a column of groups.
+It contains no row of the training table. Of the applicant's values, it contains only the label of
+their group, if the caller names a column of groups.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Kind = Literal["whole numbers", "times", "numbers", "flags", "text"]
-"""What a column contains.
+"""The type of a column.
 
 Times are milliseconds since 1970. Whole numbers and times are never null; whole numbers that may be
 null, such as k, are "numbers".
 """
 Figures = Mapping[str, int | float | None]
-"""Figures by name; None if a figure is not known."""
+"""Figures by name; None if a figure is unknown."""
 
 SCHEMA_VERSION = 1
 """Version of the names and the layout of a run; tag ``cfk.schema_version``."""
 FLOOR = "cfk.least_pureness"
-"""Parameter of a run of regions: the pureness below which nothing was released."""
+"""Parameter of a run of regions: the least pureness of a released explanation."""
 PER_EXPLANATION = ("k", "ncp", "pureness")
 """Columns that are also metrics with one value per explanation."""
 
@@ -49,7 +49,7 @@ EXPLANATION_COLUMNS: Mapping[str, Kind | None] = {
     "region": None,
     "released": None,
 }
-"""Columns of what may leave; None for a column that reports do not read."""
+"""Columns that recipients may see; None for a column that reports do not read."""
 PROTOTYPE_COLUMNS: Mapping[str, Kind | None] = {
     "epsilon": "numbers",
     "delta": "numbers",
@@ -81,15 +81,16 @@ _HOUR = 3_600_000  # milliseconds
 
 
 def kind_of(column: str) -> Kind | None:
-    """Return what a column of the table contains; None for a column that reports do not read."""
+    """Return the type of a column of the table; None if reports do not read the column."""
     return "numbers" if column.startswith(_NCP_PREFIX) else _KINDS.get(column)
 
 
 def rough_time() -> int:
-    """Return a random moment of the clock hour before this one, in milliseconds since 1970.
+    """Return a random moment of the previous clock hour, in milliseconds since 1970.
 
-    The exact time would tell a reader of runs who asked, if the reader knows when a person did. All
-    times of an hour are drawn alike, so that neighbours do not narrow each other.
+    If a reader of runs knows when a person asked, the exact time would identify the person's
+    explanation. All times of an hour are drawn from the same hour, so that the times of other
+    explanations do not narrow it.
     """
     now = time.time_ns() // 1_000_000
     return now // _HOUR * _HOUR - 1 - secrets.randbelow(_HOUR)
@@ -101,33 +102,34 @@ class Loggable(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class RunRecord:
-    """The explanations of a call, as they are logged.
+    """The explanations of a call, with everything that a run logs about them.
 
-    Records wait in journals as JSON: a change of the fields needs another `JOURNAL_VERSION`.
+    Journals store records as JSON: if you change the fields, change `JOURNAL_VERSION`.
     """
 
     created: int = field(default_factory=rough_time)  # milliseconds since 1970
-    params: dict[str, str]  # of the run; records with others go to another run
-    tags: dict[str, str]  # of the run, except the verdict
+    params: dict[str, str]  # parameters of the run; other parameters need another run
+    tags: dict[str, str]  # tags of the run, except the verdict
     policy: dict[str, Any]
     columns: list[str]  # features, in order
-    quasi_identifiers: list[str]  # attributes with an NCP
+    quasi_identifiers: list[str]  # columns with an NCP
     rows: list[dict[str, Any]]  # one per explanation; see `table`
-    n_of_finding: dict[str, int]  # how many detection examined, and how many have each finding
-    # As `found`, of counterfactuals that an explainer gave for a few people at fit.
+    # number of raw counterfactuals that were compared with training rows ("examined"), and of
+    # those with each `NativeStatus`
+    n_of_finding: dict[str, int]
+    # the same for counterfactuals of a sample of people at the fit
     sample: dict[str, int] | None = None
     epsilon_spent: float | None = None  # so far; None without a budget or a guarantee
-    # Logged once per run; see `cfk_plugin.metrics.provenance`.
+    # logged once per run; see `cfk_plugin.metrics.provenance`
     population: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
-    # The place of the record among those of its run.
-    number: int = 0
-    first_step: int = 0  # number of its first explanation
+    number: int = 0  # position of the record in its run
+    first_step: int = 0  # position of its first explanation in the run
     figures: Figures = field(default_factory=dict)  # of the run, up to this record
     verdict: str = ""  # of the run, up to this record
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
+        """Return the fields as values for JSON."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @property
@@ -139,11 +141,11 @@ class RunRecord:
         return [row for row in self.rows if row["status"] == "released"]
 
     def table(self) -> dict[str, list[Any]]:
-        """Return one row per explanation, in the layout of `mlflow.log_table`.
+        """Return a table with one row per explanation, in the layout of `mlflow.log_table`.
 
-        The columns are those above, ``ncp.NAME`` for each quasi-identifier, and ``feature.NAME``
-        with the value of each feature as text. ``region``, ``released``, ``prototype`` and
-        ``certificate`` are JSON.
+        It has the columns of this module, ``ncp.NAME`` for each quasi-identifier, and
+        ``feature.NAME`` with the value of each feature as text. ``region``, ``released``,
+        ``prototype`` and ``certificate`` are JSON.
         """
         columns = ["step", "status", "reason", *PER_EXPLANATION]  # readers look for these first
         columns += [f"feature.{name}" for name in self.columns]

@@ -1,4 +1,4 @@
-"""One MLflow run: finding or creating it, and writing records and reports to it."""
+"""Find or create an MLflow run, and write records and reports to it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from mlflow.entities import Dataset, Experiment, Run
 
 ASKED = metric_of("asked")
-"""Metric of a run with explanations: how many it counts."""
+"""Metric of a run with explanations: the number of explanations."""
 JOB = "cfk.job"
-"""Tag of a run with explanations: the job, in one process and with one setting, that logs to it."""
+"""Tag of a run with explanations: the job that logs to it, with one process and one setting."""
 EVALUATION = "cfk.evaluation"
-"""Tag of a run with figures under the names of a release although nothing was released."""
+"""Tag of a run of an evaluation, which has the figures of a release but released nothing."""
 _TABLE = "explanations"
 EXPLANATIONS = f"cfk/{_TABLE}"
-"""Folder of a run with its table, a file for each record."""
+"""Folder of a run with its table, in one file for each record."""
 SUMMARY = "summary.json"
 SERVER_TIMEOUT = 2.0  # seconds that a server may take to answer
 
-_RECORDS = "cfk.records"  # tag: how many records the summary counts
+_RECORDS = "cfk.records"  # tag: the number of records in the summary
 _TABLES = "mlflow.loggedArtifacts"  # MLflow's tag
 _MOST_SHOWN = 20
 _LONGEST_TAG = 8_000  # characters that MLflow stores
@@ -47,13 +47,13 @@ _COLUMN_TYPES = {"numeric": "double", "date": "datetime"}  # by kind of attribut
 
 @contextmanager
 def tracking_errors(failure: str) -> Iterator[None]:
-    """Raise what MLflow raises as a `TrackingError` that does not quote it."""
+    """Replace exceptions of MLflow with a `TrackingError`, which does not quote their text."""
     try:
         yield
     except TrackingError:
         raise
     except Exception as error:
-        # The class and MLflow's code: the text may quote what was sent.
+        # The class and MLflow's code, because the text may quote logged values.
         code = getattr(error, "error_code", None)
         kind = type(error).__name__
         name = f"{kind} {code}" if isinstance(code, str) else kind
@@ -63,10 +63,10 @@ def tracking_errors(failure: str) -> Iterator[None]:
 def client_of(
     tracking_uri: str | None, timeout: float = SERVER_TIMEOUT, *, makes: bool = True
 ) -> MlflowClient:
-    """Return a client of a store that answers: MLflow itself waits for minutes on a server that
-    does not.
+    """Return a client of a store, or raise `TrackingError` if the store does not answer.
 
-    Unless it `makes` one, a store in a file that does not exist is an error.
+    MLflow itself would wait for minutes. A store in a file is created if `makes`; otherwise, a
+    missing file is an error.
     """
     import mlflow
 
@@ -80,6 +80,7 @@ def client_of(
 
 
 def _check_server(uri: str, timeout: float) -> None:
+    """Raise a `TrackingError` if a tracking server does not answer in time."""
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
 
@@ -102,33 +103,35 @@ def _check_file(uri: str) -> None:
     """Raise a `TrackingError` if a store is a local file or folder that does not exist."""
     is_local = uri.startswith(("sqlite:///", "file:")) or "://" not in uri
     path = uri.removeprefix("sqlite:///").removeprefix("file:").partition("?")[0]
-    # With a colon it is a database in memory, another kind of store, or a path of Windows.
+    # With a colon, it is a database in memory, another kind of store, or a path on Windows.
     if not is_local or not path or ":" in path or Path(path).exists():
         return
     raise TrackingError(
-        f"there is no MLflow store {path}; name the one with the runs: tracking_uri, --tracking-uri"
+        f"there is no MLflow store {path}; set tracking_uri or --tracking-uri to the store of the"
+        " runs"
     )
 
 
 def check_store(uri: str) -> None:
     """Raise a `TrackingError` if a store is a database and only mlflow-skinny is installed.
 
-    mlflow-skinny logs to tracking servers. What opens a database, such as the local ``mlflow.db``,
-    comes with all of mlflow.
+    mlflow-skinny can log to tracking servers, but cannot open a database such as the local
+    ``mlflow.db``.
     """
     scheme = uri.partition(":")[0].partition("+")[0]
     if scheme not in _DATABASES:
         return
     try:
-        # All of mlflow requires alembic, and mlflow-skinny does not.
-        check_extra("alembic", "serve", "an MLflow store in a database needs all of mlflow")
+        # The package mlflow requires alembic, and mlflow-skinny does not.
+        check_extra("alembic", "serve", "an MLflow store in a database needs the package mlflow")
     except MissingDependencyError as missing:
         raise TrackingError(str(missing)) from missing
 
 
 def absolute_uri(tracking_uri: str | None) -> str:
-    """Return the URI of a store, or MLflow's own, with an absolute path: a journal may be sent from
-    another folder.
+    """Return the URI of a store, by default MLflow's own, with an absolute path.
+
+    ``cfk track`` may send a journal from another folder.
     """
     import mlflow
 
@@ -146,7 +149,7 @@ def _is_path(uri: str) -> bool:
 
 
 def chosen_experiment() -> str | None:
-    """Return the experiment named by the environment, as ``mlflow.set_experiment`` sets it."""
+    """Return the experiment that ``mlflow.set_experiment`` or the environment names, or None."""
     number = os.environ.get("MLFLOW_EXPERIMENT_ID")
     if number:
         return f"{_ID}{number}"
@@ -154,12 +157,14 @@ def chosen_experiment() -> str | None:
 
 
 def experiment_id(client: MlflowClient, name: str | None) -> str:
-    """Return the id of an experiment, created if need be; without a name, of the environment's.
+    """Return the id of an experiment, which is created if necessary.
+
+    Without a name, it is the experiment of the environment, or MLflow's default.
 
     Raises
     ------
     TrackingError
-        If it was deleted.
+        If the experiment was deleted.
     """
     name = name or chosen_experiment() or f"{_ID}0"  # MLflow's default experiment has the id 0
     experiment: Experiment | None
@@ -171,8 +176,8 @@ def experiment_id(client: MlflowClient, name: str | None) -> str:
         return str(client.create_experiment(name))
     if experiment.lifecycle_stage == "deleted":
         raise TrackingError(
-            f"the experiment {experiment.name!r} was deleted: restore it (mlflow experiments"
-            f" restore --experiment-id {experiment.experiment_id}), or name another one"
+            f"the experiment {experiment.name!r} was deleted; restore it (mlflow experiments"
+            f" restore --experiment-id {experiment.experiment_id}), or name another experiment"
         )
     return str(experiment.experiment_id)
 
@@ -181,16 +186,17 @@ def experiment_id(client: MlflowClient, name: str | None) -> str:
 
 
 class RunTarget(NamedTuple):
-    """Where the records of a job go: to a run that exists, or to one that is created for them."""
+    """The run for the records of a job: an existing run, or a new run with these settings."""
 
     job: str
     run_id: str | None = None
-    tracking_uri: str | None = None  # default: MLflow's own setting
+    tracking_uri: str | None = None  # by default MLflow's own setting
     timeout: float = SERVER_TIMEOUT
-    model: str | None = None  # URI of the logged model that is explained
-    links_figures: bool = True  # to the model; a server would add values without end
-    # The rest is for a run that is created.
-    experiment: str | None = None  # name or, with ``id:`` before it, id
+    model: str | None = None  # URI of the explained model, if it is logged
+    # whether the figures are linked to the model; not for a server, whose figures are too many
+    links_figures: bool = True
+    # the other fields are for a new run
+    experiment: str | None = None  # its name, or ``id:`` and its id
     run_name: str | None = None
     parent: str | None = None
     tags: Mapping[str, str] | None = None
@@ -198,20 +204,20 @@ class RunTarget(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RunWriter:
-    """Writes the records of a job to a run. Writing a record again changes nothing in a database;
-    a store of files keeps both values of each metric.
+    """Writes the records of a job to a run.
 
-    A run has the records of one job, which numbers them. If the target belongs to another job, the
-    records go to a child of it.
+    A run has the records of one job, which numbers them. If the target's run belongs to another
+    job, the records go to a child run. Writing a record twice changes nothing in a database, but a
+    store of files then has two values of each metric.
     """
 
     target: RunTarget
     run_id: str | None = None
-    _model_id: str | None = None  # of the model that is explained; read with the run's id
+    _model_id: str | None = None  # id of the explained model, set together with `run_id`
 
     def write(self, records: Sequence[RunRecord]) -> str:
         """Write records in the order of their numbers, and return the run's id."""
-        with tracking_errors("MLflow did not take the records"):
+        with tracking_errors("MLflow did not accept the records"):
             client = client_of(self.target.tracking_uri, self.target.timeout)
             run = self._run(client)
             run_id = str(run.info.run_id)
@@ -221,7 +227,7 @@ class RunWriter:
             _log_inputs(client, run_id, records, self._model_id)
             values = [value for record in records for value in _steps(record)]
             tags = last.tags
-            linked = None
+            linked_model = None
             if is_latest:
                 tags = {
                     **tags,
@@ -230,16 +236,16 @@ class RunWriter:
                     "cfk.verdict": last.verdict,
                 }
                 if self.target.links_figures:
-                    linked = self._model_id
+                    linked_model = self._model_id
             for record in records:
-                values += _figures(record, linked if record is last else None)
+                values += _figures(record, linked_model if record is last else None)
             write(client, run_id, metrics=values, params=last.params, tags=tags)
             if run_id != self.target.run_id and run.info.status == "RUNNING":
-                client.set_terminated(run_id)  # whoever made the target ends it
+                client.set_terminated(run_id)  # the caller ends only the target's run
             return run_id
 
     def _run(self, client: MlflowClient) -> Run:
-        """Return the run of the job; claim or create it at its first record."""
+        """Return the run of the job. The first record claims an existing run or creates one."""
         if self.run_id is None:
             self._model_id = _model_id(client, self.target.model)
             self.run_id = self.target.run_id or self._created(client, self.target.parent)
@@ -247,7 +253,7 @@ class RunWriter:
         owner = run.data.tags.get(JOB)
         if owner is None and EVALUATION not in run.data.tags:
             client.set_tag(run.info.run_id, JOB, self.target.job)
-            run = client.get_run(run.info.run_id)  # another process may claim it at this moment
+            run = client.get_run(run.info.run_id)  # another process may have claimed it meanwhile
             owner = run.data.tags[JOB]
         if owner != self.target.job:
             run = client.get_run(self._created(client, str(run.info.run_id)))
@@ -255,7 +261,7 @@ class RunWriter:
         return run
 
     def _created(self, client: MlflowClient, parent: str | None) -> str:
-        """Return the run that an earlier record of the job created, or a new one."""
+        """Return the id of the run that the job created earlier, or of a new run."""
         tags = {**(self.target.tags or {}), JOB: self.target.job}
         if parent is None:
             experiment = experiment_id(client, self.target.experiment)
@@ -273,7 +279,7 @@ class RunWriter:
 def _log_files(
     client: MlflowClient, run_id: str, job: str, records: Sequence[RunRecord], *, is_latest: bool
 ) -> None:
-    """Log the tables and, with the record that has them, the documents of a run."""
+    """Log the tables of records and, once per run, its documents as JSON files."""
     documents: dict[str, Any] = {}
     for record in records:
         if record.rows:
@@ -297,21 +303,21 @@ def _log_files(
 def _file_of(job: str, number: int) -> str:
     """Return the name of the file with the rows of a record.
 
-    The job is in it because two processes may claim one run at the same moment.
+    It contains the job, because two processes may claim a run at the same moment.
     """
     return f"{_TABLE}/part-{job[:8]}-{number:06d}.json"
 
 
 def _tables(run: Run, job: str, last: RunRecord) -> str:
-    """Return the tag by which MLflow shows files as tables; it has room for a few of them."""
+    """Return the tag by which MLflow shows files as tables; it is limited to a few files."""
     text = run.data.tags.get(_TABLES, "[]")
     tables = json.loads(text)
     for number in range(min(last.number + 1, _MOST_SHOWN)):
         table = {"path": f"cfk/{_file_of(job, number)}", "type": "table"}
         if table not in tables:
             tables.append(table)
-    longer = json.dumps(tables)
-    return longer if len(longer) <= _LONGEST_TAG else text
+    new_text = json.dumps(tables)
+    return new_text if len(new_text) <= _LONGEST_TAG else text
 
 
 def _steps(record: RunRecord) -> Iterator[Value]:
@@ -323,9 +329,9 @@ def _steps(record: RunRecord) -> Iterator[Value]:
 
 
 def _figures(record: RunRecord, model_id: str | None) -> Iterator[Value]:
-    """Yield the figures of the run up to a record, linked to a logged model if it is given.
+    """Yield the figures of the run up to a record.
 
-    The page of a logged model lists every value that is linked to it.
+    With `model_id`, MLflow also lists them on the page of the logged model.
     """
     for name in PLOTTED:
         value = record.figures.get(name)
@@ -334,7 +340,7 @@ def _figures(record: RunRecord, model_id: str | None) -> Iterator[Value]:
 
 
 def _model_id(client: MlflowClient, uri: str | None) -> str | None:
-    """Return the id of a logged model of this store; None if the store does not have it."""
+    """Return the id of a logged model, or None if this store does not have it."""
     if uri is None or not uri.startswith("models:/"):
         return None
     name, _, version = uri.removeprefix("models:/").partition("/")
@@ -342,14 +348,14 @@ def _model_id(client: MlflowClient, uri: str | None) -> str | None:
         if not version:
             return str(client.get_logged_model(name).model_id)
         return client.get_model_version(name, version).model_id or None
-    except Exception:  # noqa: BLE001 - whatever the store raises, there is no such model
+    except Exception:  # noqa: BLE001 - a store without the model may raise any error
         return None
 
 
 def _log_inputs(
     client: MlflowClient, run_id: str, records: Sequence[RunRecord], model_id: str | None
 ) -> None:
-    """Log the population and the model that is explained as inputs, at the record with them."""
+    """Log the population and the explained model as inputs, if a record has the population."""
     from mlflow.entities import DatasetInput, InputTag, LoggedModelInput
 
     populations = [record.population for record in records if record.population is not None]
@@ -362,7 +368,10 @@ def _log_inputs(
 
 
 def _dataset_of(population: Mapping[str, Any]) -> Dataset:
-    """Return the population as MLflow's dataset: columns, counts and fingerprint, without rows."""
+    """Return a dataset of MLflow with the population's columns, counts and fingerprint.
+
+    It contains no rows.
+    """
     from mlflow.data.code_dataset_source import CodeDatasetSource
     from mlflow.data.meta_dataset import MetaDataset
     from mlflow.entities import Dataset
@@ -375,7 +384,7 @@ def _dataset_of(population: Mapping[str, Any]) -> Dataset:
     dataset = MetaDataset(  # type: ignore[abstract]
         CodeDatasetSource({}),
         name="population",
-        digest=population.get("fingerprint"),  # None for prototypes, which no count may describe
+        digest=population.get("fingerprint"),  # None for prototypes: no epsilon covers it
         schema=Schema(columns),
     )
     profile = {f"num_{name}": population[name] for name in ("rows", "people") if name in population}
@@ -399,7 +408,7 @@ def write(
     tags: Mapping[str, str] | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write to a run: first texts, by path, then all else in one batch."""
+    """Write texts to a run as files, by path; then the other arguments in one batch."""
     from mlflow.entities import Metric, Param, RunTag
 
     for path, text in (texts or {}).items():
@@ -421,21 +430,23 @@ def write(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportContents:
+    """The parts of a report that a run logs."""
+
     text: str  # the report as JSON
-    artifact: str  # where it is kept in the run
+    artifact: str  # path of the text in the run
     metrics: Sequence[Value]  # finite numbers
     params: Mapping[str, str]
     tags: Mapping[str, str]
 
 
 class LoggedReport(ABC):
-    """A report as JSON for a run: counts, shares and settings alone."""
+    """Base of reports that a run logs. They contain only counts, shares and settings."""
 
     __slots__ = ()
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready values."""
+        """Return the report as values for JSON."""
 
     @abstractmethod
     def _contents(self) -> ReportContents: ...
@@ -452,13 +463,14 @@ class LoggedReport(ABC):
         run_name: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> str:
-        """Log to MLflow: figures as metrics, settings as parameters, tags, and this report as an
-        artifact.
+        """Log figures as metrics, settings as parameters, tags, and the report as an artifact.
+
+        The parameters are those of `Explanations.log`. Returns the id of the run.
         """
         import mlflow
 
         contents = self._contents()
-        with tracking_errors("MLflow did not take the report"):
+        with tracking_errors("MLflow did not accept the report"):
             client = client_of(tracking_uri)
             active = mlflow.active_run()
             if active and run_id is None and experiment is None and tracking_uri is None:

@@ -1,4 +1,4 @@
-"""Figures of explanations: of one result, and of all records of a run."""
+"""Figures of the explanations of a result, and of all records of a run."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ PLOTTED = (
     "untracked",
     "epsilon_spent",
 )
-"""Figures of a run that are metrics, for people who compare runs. The summary has the others."""
+"""Figures of a run that are metrics, to compare runs. The summary also has the others."""
 
-_COPIES = ("native", "native-qi", "near-native")  # findings of detection that have a rate
+_COPIES = ("native", "native-qi", "near-native")  # findings with a rate
 _LEAST = {
     "k_min": "k",
     "k_worst_min": "k_worst",
@@ -61,12 +61,12 @@ _PERCENTILES = {"k_p05": ("k", 5), "ncp_p95": ("ncp", 95)}
 def figures(
     columns: Mapping[str, Sequence[Any] | NDArray[Any]],
 ) -> dict[str, int | float | None]:
-    """Return the figures of released regions; None if a region lacks the value.
+    """Return the figures of released regions; a figure is None if a region lacks the value.
 
     Parameters
     ----------
     columns : mapping
-        The values of certificates and recounts by name, one per region.
+        Values of certificates and recounts by name, one for each region; see `FIELDS`.
     """
     arrays = {name: np.asarray(values) for name, values in columns.items() if _is_known(values)}
     if "k" in arrays:
@@ -96,26 +96,26 @@ def _is_known(values: Sequence[Any] | NDArray[Any]) -> bool:
 
 
 def rates(n_of_finding: Mapping[str, int]) -> dict[str, float | None]:
-    """Return the share of examined raw counterfactuals that copy a row; None if none was
-    examined.
+    """Return the share of raw counterfactuals with each finding, by the name of the rate.
+
+    The shares are None if no counterfactual was compared with training rows.
     """
-    examined = n_of_finding["examined"]
-    return {
-        f"{finding.replace('-', '_')}_rate": n_of_finding.get(finding, 0) / examined
-        if examined
-        else None
-        for finding in _COPIES
-    }
+    n_examined = n_of_finding["examined"]
+    shares: dict[str, float | None] = {}
+    for finding in _COPIES:
+        share = n_of_finding.get(finding, 0) / n_examined if n_examined else None
+        shares[f"{finding.replace('-', '_')}_rate"] = share
+    return shares
 
 
 def metric_of(name: str) -> str:
-    """Return the metric of a figure."""
+    """Return the name of a figure's metric in MLflow."""
     return f"cfk.{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What the records of a run count together."""
+    """The counts and figures of all records of a run."""
 
     n_records: int = 0
     counts: Mapping[str, int] = field(default_factory=Counter)
@@ -129,7 +129,7 @@ class Tally:
         regions = [] if record.of_prototypes else record.released
         prototypes = record.released if record.of_prototypes else []
         reasons = [row.get("reason") for row in record.rows]
-        more = Counter(
+        new_counts = Counter(
             asked=len(record.rows),
             released=len(record.released),
             already_desired=reasons.count(ALREADY_DESIRED),
@@ -142,7 +142,7 @@ class Tally:
         spent = record.epsilon_spent
         return Tally(
             n_records=self.n_records + 1,
-            counts=Counter(self.counts) + more,
+            counts=Counter(self.counts) + new_counts,
             n_of_finding=Counter(self.n_of_finding) + Counter(record.n_of_finding),
             of_regions=self._merged(figures(columns), len(regions)),
             sample=self.sample if record.sample is None else record.sample,
@@ -150,34 +150,34 @@ class Tally:
         )
 
     def without_record(self, n_released: int) -> Tally:
-        """Return the tally with explanations that were released and of which there is no record."""
+        """Return the tally with further released explanations that have no record."""
         return replace(self, counts=Counter(self.counts) + Counter(untracked=n_released))
 
-    def _merged(self, more: Figures, n_more: int) -> Figures:
-        """Return the figures of the regions so far and of `n_more` others.
+    def _merged(self, new_figures: Figures, n_new: int) -> Figures:
+        """Return the figures of the earlier regions and of `n_new` new ones together.
 
-        A figure is known only if it is known of all regions.
+        A figure is None if it is None for either.
         """
-        n_before = self.counts.get("regions", 0)
-        if n_before == 0 or n_more == 0:
-            return more if n_before == 0 else self.of_regions
+        n_old = self.counts.get("regions", 0)
+        if n_old == 0 or n_new == 0:
+            return new_figures if n_old == 0 else self.of_regions
         merged: dict[str, int | float | None] = {}
         for name in (*_LEAST, *_LARGEST, *_MEANS):
-            before = self.of_regions[name]
-            value = more[name]
-            if value is None or before is None:
+            old = self.of_regions[name]
+            new = new_figures[name]
+            if new is None or old is None:
                 merged[name] = None
             elif name in _LEAST:
-                merged[name] = min(before, value)
+                merged[name] = min(old, new)
             elif name in _LARGEST:
-                merged[name] = max(before, value)
+                merged[name] = max(old, new)
             else:
-                merged[name] = (before * n_before + value * n_more) / (n_before + n_more)
+                merged[name] = (old * n_old + new * n_new) / (n_old + n_new)
         return merged
 
     @property
     def figures(self) -> dict[str, int | float | None]:
-        """All figures of the run; None for a figure that is not known."""
+        """All figures of the run; None for an unknown figure."""
         counts = {name: self.counts.get(name, 0) for name in _COUNTS}
         withheld = counts["asked"] - counts["released"]
         # A query that has the desired outcome already needs no explanation.
@@ -205,8 +205,10 @@ class Tally:
 
     @property
     def verdict(self) -> str:
-        """What the run shows: ``fail`` below k; ``review`` without release, record or guarantee;
-        otherwise ``pass``.
+        """The verdict on the run.
+
+        ``fail`` if a region has fewer than k people; ``review`` if nothing was released, or an
+        explanation has no record or no guarantee; otherwise ``pass``.
         """
         if self.counts.get("released_native"):
             return "fail"

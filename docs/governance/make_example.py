@@ -3,7 +3,7 @@ on.
 
 ``python docs/governance/make_example.py`` writes ``example-report.json``, and
 ``example-report.html`` from it. Runs have ids and times of their own, so a new example differs in
-those; ``--render`` makes the HTML anew from the data that are there.
+those; ``--render`` makes only the HTML again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def make() -> PrivacyReport:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the example, or render it anew."""
+    """Write the example, or render it again."""
     if arguments != ["--render"]:
         warnings.simplefilter("ignore")
         DATA.write_text(make().to_json(), encoding="utf-8")

@@ -23,8 +23,7 @@ WIDTH = 120
 METRICS = """\
 # Metrics
 
-*For a reader who has a figure in front of them: what does it measure, which direction is better, and what does it not
-say?*
+*For a reader who has a figure in front of them: what does it measure, and which direction is better?*
 
 Search this page for the name of the figure, as the code, the run or the report spells it (`k_min`). If you do not know
 the name, start here:
@@ -39,43 +38,46 @@ the name, start here:
 | Does the explainer copy training rows? | [native_rate](#native_rate) |
 | What does a check of a report mean? | [Checks](#checks) |
 
-Every entry has its formula, its direction and range, and what it does not say. *Where* names the code that returns the
-figure. Functions are in `cfk_plugin.metrics` unless the entry says otherwise. *The summary* is
-`Explanations.summary()`, over the explanations of one call. A report uses the same formulas over the logged runs. A
-`Certificate` holds the figures of one release, and a `RegionRecount` those that only the data holder may see. An entry
-without a source is a plain count, a definition of this package, or has the source of an entry above it.
+Every entry has a formula, a range and a source. In square brackets, ↑ means that higher is better, and ↓ that lower is better. An
+entry without a source has that of the entry above it, or is a count or a definition of our own. *Where* names functions of
+`cfk_plugin.metrics` and other places.
 
-Signs: *D* is the training population with rows x_i, *Q* its quasi-identifiers, *f* the model, *c\\** the desired
-outcome. A release *r* is a region *R* (one range or set per quasi-identifier) with released private values s_r. *E(r)*
-are the people of *D* whose quasi-identifiers are in *R*, counted as distinct people if a subject key is declared. Every
-statement holds for this population and these quasi-identifiers.
+`Explanations.summary()` has many of the figures, over the explanations of one call. `Certificate` and `RegionRecount` have
+those of one release, without `_min`, `_mean` or `_max`. A report computes them over the logged runs, and its JSON also says what each
+does not show.
+
+Signs: *D* is the training population with rows x_i, *f* the model, *c\\** the desired outcome. A release *r* is a region
+*R* (one range or set per quasi-identifier) with private values s_r. *E(r)* are the people of *D* whose quasi-identifiers
+are in *R*: distinct people if the schema has a `subject`, rows otherwise. Figures with *r* are taken over all releases.
 """
 
 INTERVALS = """\
 ## Intervals
 
-All intervals are two-sided at 95 % unless another level is given. An `Estimate` is a figure with its interval: `value`,
-`low`, `high`, and `n`, the number of cases.
+All intervals are two-sided, at 95 % unless another level is given. An `Estimate` has `value`, `low`, `high`, and `n`, the
+number of cases.
 
 * **Clopper–Pearson**, `clopper_pearson`, for sampled pureness: quantiles of the beta distribution. Without a failure in
-  m draws, the lower end is (α/2)^(1/m). It is wider than necessary for draws without replacement.
-* **Wilson**, `wilson`, for attack rates and shares withheld: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n). Its
-  coverage is approximate.
+  m draws, the lower end is (α/2)^(1/m).
+* **Wilson**, `wilson`, for attack rates and shares withheld: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n).
 * **Percentile bootstrap**, `bootstrap`, for means and groups: quantiles of the figure over resamples. It says little for
-  samples of a few values.
+  few values.
 * **Area under a ROC curve**, `auc_interval`, for [membership](audits.md#membership): the outer ends of DeLong's interval
   on the logit scale and Newcombe's method 5. It does not cover other trainings.
 * **Balanced accuracy**, `balanced_interval`, for [membership](audits.md#membership): p ± √((p₁ − l₁)² + (p₂ − l₂)²) / 2,
-  with the Clopper–Pearson ends l. It is not valid if the threshold was chosen on the same people.
+  with the Clopper–Pearson ends l. The threshold must be chosen on other people.
 """
 
 GROUPS = {
     "Checks": """\
 A check compares a figure with a threshold. It gives *pass*, *review* (a person has to decide) or *fail*, or *not measured*
-if there is nothing to judge. A figure and a check with the same name, such as `k_min`, share one entry above.
+if there is nothing to judge. A check has the source of the figure that it judges. Some checks have the name of a figure
+above: `k_min`, `k_desired_min`, `k_consistent_min` and `k_effective_min` must be at least k, `untracked` must be 0, and the
+interval of each `group_gap` must be inside the tolerance, with a group for every explanation.
 """,
     "Attacks": """\
-[Audits](audits.md) describes what each attacker knows and does. Here are the success rates that reports show.
+Success rates of attacks. [Audits](audits.md) describes what each attacker knows and does. An attack that does not work is
+no evidence of protection.
 """,
 }
 """Group to the paragraph below its heading."""
@@ -85,29 +87,32 @@ CONTROLS = """\
 
 *For a data protection officer or an auditor: which section of a privacy report helps with which rule or standard?*
 
-Each row names a rule or a standard, what it asks for, and the sections of the [privacy report](index.md) that hold
-evidence for it, with their numbers in the report. A section is evidence for a part of what a rule asks. Whether it is enough
-is your decision. *Note* begins a remark about the report that is not part of the rule.
+Each row names a rule or a standard, what it asks for, and the sections of the [privacy report](index.md) with evidence for
+a part of it. Whether that is enough is your decision. *Note* begins a remark about the report that is not part of the rule.
 
 **This is not legal advice, and it does not claim that a rule is met.** Rules change. Have counsel check every row that you
-rely on.
-
-The map has no rows for recital 26, Art. 25 and Art. 35 of the GDPR (identifiable persons, data protection by design, impact
-assessment). They concern your whole processing, and a report can be one part of your answer.
+rely on. The map has no rows for recital 26, Art. 25 and Art. 35 of the GDPR (identifiable persons, data protection by
+design, impact assessment): they concern your whole processing.
 
 The last column says what was read for the row, and when:
 
 * *text*: the rule itself, or an official page about it.
-* *abstract*: the abstract of a standard that is sold, not the standard.
-* *secondary sources*: notes about the rule, such as those of law firms or vendors. For these rows, read the rule itself.
+* *abstract*: the abstract of a standard that is sold.
+* *secondary sources*: notes about the rule, such as those of law firms. Read the rule itself.
 * *recalled*: nothing. The author wrote the row from memory.
 
-If this is a link, it leads to the page that was read, in a stored copy that may be older than the date beside it. Otherwise
-the row was checked from other notes. The link *published* then only says where the rule is, and was not opened.
+If this is a link, it leads to the page that was read, in a stored copy that may be older than the date next to it. The link
+*published* says where the rule is, and was not opened.
 
-A report says how many rows were checked more than a year before its own date, and its JSON has the same rows under
-`controls`.
+A report says how many rows were checked more than a year before its own date. Its JSON has the same rows under `controls`.
+
+Sections: {sections}. *checks* is the first page with the checks, and *answers* is "Answers and remaining risks".
 """
+
+UNNUMBERED = {"0": "checks", "12": "answers"}
+"""Sections whose number the report does not show, by number."""
+
+NUMBERED = [str(number) for number in range(1, 14) if str(number) not in UNNUMBERED]
 
 REGIONS = {
     "European Union": ("GDPR", "CJEU", "EU AI Act", "Article 29", "WP216", "EDPB", "EMA"),
@@ -143,43 +148,51 @@ def cited(source: str) -> str:
     return AUTHORS.sub(shortened, source)
 
 
-PLAIN = ("count ", "counted ", "own definition")
-"""Beginnings of sources that the page says once, in its first lines."""
+PLAIN = (
+    *("baseline", "calibrated", "count", "measured", "own definition", "recount"),
+    *("the privacy accountant", "the protector", "the recount", "the smallest"),
+)
+"""Beginnings of sources that are no publication; the page says so once, in its first lines."""
 
 
 def described(
-    name: str, entry: Mapping[str, str], like: str | None, formula: str, *, has_source: bool
+    name: str, entry: Mapping[str, str], twin: str | None, *, repeats_source: bool
 ) -> str:
-    """Return one definition as a heading, a list and remarks.
+    """Return one definition as a heading and paragraphs.
 
-    `like` is the name of an earlier entry, with that `formula`, from which this one differs in
-    name or formula alone. `has_source` is false if an earlier entry of the group has the source.
+    `twin` is the name of an earlier entry with the same formula. `repeats_source` is true if the
+    entry before has the same source.
     """
-    is_check = entry["formula"].startswith("pass: ")
-    lines = [f"### {name}", ""]
     title = entry["name"]
-    if like is not None and entry["formula"] == formula:
-        return "\n".join([*lines, f"**{title}**: as [{like}](#{like}).", ""])
-    if is_check:
-        lines += [f"**{title}**", ""]
-        lines += [
-            "* *{}*: {}.".format(*part.split(": ", 1)) for part in STATUS.split(entry["formula"])
-        ]
+    lines = [f"### {name}", ""]
+    if twin is not None:
+        return "\n".join([*lines, f"**{title}**: as [{twin}](#{twin}).", ""])
+    source = f"*Source:* {cited(entry['source'])}."
+    if repeats_source or entry["source"].startswith(PLAIN):
+        source = ""
+    if entry["formula"].startswith("pass: "):
+        statuses = [part.split(": ", 1) for part in STATUS.split(entry["formula"])]
+        lines += [f"**{title}**", "", *(f"* *{status}*: {rule}." for status, rule in statuses)]
     else:
-        lines += [f"**{title}**: {spelled(entry['formula'])}.", ""]
-    if like is not None:
-        lines += [f"* Otherwise as [{like}](#{like})."]
-    else:
-        if not is_check:
-            lines += [f"* {sentence(spelled(entry['direction']))} ({spelled(entry['range'])})."]
-        lines += [f"* *Does not say* {spelled(entry['does_not_say'])}"]
-    if "where" in entry:
-        lines += [f"* *Where:* {entry['where']}."]
-    if has_source:
-        lines += [f"* *Source:* {spelled(cited(entry['source']))}."]
+        where = f"*Where:* {entry['where']}." if "where" in entry else ""
+        formula = entry["formula"].partition("; the check")[0]
+        formula = f"**{title}**: {spelled(formula)} [{values_of(entry)}]."
+        lines += [" ".join(part for part in (formula, where, source) if part)]
     if "remarks" in entry:
         lines += ["", entry["remarks"].rstrip()]
     return "\n".join(wrapped(line) for line in lines) + "\n"
+
+
+ARROWS = {"higher is better": "↑ ", "lower is better": "↓ ", "no direction": ""}
+
+
+def values_of(entry: Mapping[str, str]) -> str:
+    """Return range and direction of a figure, the direction as an arrow if it is a plain one."""
+    direction, values = entry["direction"], entry["range"]
+    for words, arrow in ARROWS.items():
+        if direction.startswith(words):
+            return f"{arrow}{values}{direction.removeprefix(words)}"
+    return f"{values}; {direction}"
 
 
 STATUS = re.compile(r"; (?=(?:review|fail): )")
@@ -188,11 +201,6 @@ STATUS = re.compile(r"; (?=(?:review|fail): )")
 def spelled(text: str) -> str:
     """Return a text in which no sign means anything to Markdown."""
     return text.replace("*", r"\*")
-
-
-def sentence(text: str) -> str:
-    """Return a text with a capital letter."""
-    return text[0].upper() + text[1:]
 
 
 def wrapped(line: str) -> str:
@@ -209,9 +217,6 @@ def wrapped(line: str) -> str:
     )
 
 
-SHARED = ("range", "direction", "source", "does_not_say")
-
-
 def metrics_page() -> str:
     """Return metrics.md."""
     parts = [METRICS]
@@ -219,29 +224,24 @@ def metrics_page() -> str:
         parts.append(f"## {title}\n")
         if title in GROUPS:
             parts.append(GROUPS[title])
-        first_with: dict[tuple[str, ...], str] = {}
-        named: set[str] = set()  # sources that the group has named
+        first_with: dict[str, str] = {}
+        source = ""
         for name, entry in entries.items():
-            shared = tuple(entry[part] for part in SHARED)
-            like = first_with.get(shared)
-            first_with.setdefault(shared, name)
-            formula = "" if like is None else entries[like]["formula"]
+            first = first_with.setdefault(entry["formula"], name)
+            twin = None if first == name else first
+            repeats_source = entry["source"] == source
+            parts.append(described(name, entry, twin, repeats_source=repeats_source))
             source = entry["source"]
-            has_source = source not in named and not source.startswith(PLAIN)
-            named.add(source)
-            parts.append(described(name, entry, like, formula, has_source=has_source))
     return "\n".join([*parts, INTERVALS])
 
 
 def controls_page() -> str:
     """Return controls.md."""
-    names = {number: f"{number} {title}" for number, title in SECTIONS.items()} | {
-        "0": "First page and checks",
-        "12": "Answers and remaining risks",
-    }
+    numbered = [f"{number} {title}" for number, title in SECTIONS.items() if number in NUMBERED]
     under: dict[str, list[str]] = {heading: [] for heading in (*REGIONS, ENDED)}
     for entry in controls():
-        sections = ", ".join(names[number] for number in entry["section"].split(", "))
+        numbers = entry["section"].split(", ")
+        sections = ", ".join(UNNUMBERED.get(number, number) for number in numbers)
         cells = [
             escaped(entry["control"]),
             escaped(entry["requires"]),
@@ -250,10 +250,11 @@ def controls_page() -> str:
             checked(entry),
         ]
         under[heading_of(entry)].append(f"| {' | '.join(cells)} |")
-    titles = ["Rule or standard", "It asks for", "Sections of the report", "Status", "Checked"]
+    titles = ["Rule or standard", "It asks for", "Sections", "Status", "Checked"]
     head = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles))]
     parts = ["\n".join([f"## {name}\n", *head, *rows]) for name, rows in under.items()]
-    return CONTROLS + "\n" + "\n\n".join(parts) + "\n"
+    introduction = CONTROLS.format(sections="; ".join(numbered))
+    return introduction + "\n" + "\n\n".join(parts) + "\n"
 
 
 def heading_of(entry: Mapping[str, str]) -> str:

@@ -120,7 +120,7 @@ def data_records(results: Results) -> Sequence[Record]:
 
 
 def method_records(results: Results) -> Sequence[Record]:
-    """Return the means of every method, and those that the paper prints."""
+    """Return the means of every method, and the printed ones."""
     records: list[Record] = []
     for mean in results.aggregates:
         records.append(
@@ -211,7 +211,7 @@ def group_records(rows: Iterable[StudyRow]) -> Sequence[Record]:
 
 
 def plausibility_records(rows: Iterable[StudyRow]) -> Sequence[Record]:
-    """Return the distances of Table 8, and those that the paper prints."""
+    """Return the distances of Table 8, and the printed ones."""
     records = []
     for row in rows:
         printed = printed_distance(row)

@@ -84,7 +84,7 @@ def make_figures(results: Results) -> dict[str, Figure]:
 
 
 def methods_figure(results: Results) -> Figure:
-    """Draw the methods at each k, beside what the paper prints for CF-K."""
+    """Draw the methods at each k, with the figures that the paper prints for CF-K."""
     methods = ("grasp", "exact-ncp", "exact-pureness")
     rows: list[StudyRow] = []
     for aggregate in results.aggregates:

@@ -45,7 +45,7 @@ class TableSummary:
     seed: int
     rows_train: int
     rows_test: int
-    unique: float  # share of the rows that are alone with their quasi-identifiers
+    unique: float  # share of the rows whose quasi-identifiers no other row has
     below_10: float  # share of the rows in equivalence classes of fewer than 10
     n_estimators: int
     max_leaf_nodes: int | None

@@ -82,4 +82,4 @@ RESULTS: Mapping[tuple[PrintedMethod, int, str], PrintedResult] = _results()
 """By method, k and table."""
 
 DISTANCES = tuple(PrintedDistance(**column) for column in _PRINTED["plausibility"])
-"""Measured on german alone."""
+"""Measured only on german."""

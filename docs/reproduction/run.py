@@ -74,7 +74,7 @@ def write(results: Results, output: Path) -> None:
     (output / "results.json").write_text(results.to_json() + "\n", encoding="utf-8")
     draw_figures(results, output / "figures")
     write_tables(results, output / "tables")
-    # The findings are written by hand, about the results that are kept beside this script.
+    # The findings are written by hand, about the results in this folder.
     template = PAGE_WITH_FINDINGS if output == HERE else PAGE
     (output / "index.md").write_text(render(results, template), encoding="utf-8")
     print(f"written: {output / 'index.md'}")

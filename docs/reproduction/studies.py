@@ -1,4 +1,4 @@
-"""The studies of the paper beside its main tables, and what every k costs: one row per figure.
+"""The studies of the paper next to its main tables, and what every k costs: one row per figure.
 
 Shares are in [0, 1]. Intervals are 95 % bootstrap intervals; their ends are None where too few
 explanations were measured. Each row is plain JSON.

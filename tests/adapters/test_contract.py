@@ -166,7 +166,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("__repr__", lambda self: f"Good({AGES['age'].iloc[0] + 10_000})", "repr shows a value"),
     ("answer", lambda self, queries: self.generate(queries), "answer must return"),
     ("restore", lambda self, native, explanations: native, "`restore` returns the result"),
-    ("restore", lambda self, native, explanations: [native], "`restore` keeps values"),
+    ("restore", lambda self, native, explanations: [native], "`restore` copies values"),
 ]
 
 

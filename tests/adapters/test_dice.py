@@ -176,7 +176,7 @@ def test_wrong_queries_are_named(explainers: dict[str, Any]) -> None:
         source.generate(QUERIES.drop(columns="job"))
     with pytest.raises(AdapterError, match="as a DataFrame, not as list"):
         source.methods["generate_counterfactuals"]([{"age": 1}], 1)
-    with pytest.raises(AdapterError, match="does not have the feature zip"):
+    with pytest.raises(AdapterError, match="lacks the feature zip"):
         load_plugins([adapter], entry_points=False).adapt(
             explainers["kdtree"], AdaptContext(("age", "zip"))
         )

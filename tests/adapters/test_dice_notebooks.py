@@ -145,7 +145,7 @@ def test_outcome_is_a_label_or_a_position(made: tuple[Any, Any], desired: Any) -
 def test_unknown_outcome_is_refused(made: tuple[Any, Any]) -> None:
     """The message names the outcomes of the model."""
     private = made[1]
-    with pytest.raises(InputError, match=r"none of the model's labels \('<=50K', '>50K'\)"):
+    with pytest.raises(InputError, match=r"model's labels \('<=50K', '>50K'\)"):
         private.generate_counterfactuals(QUERIES, total_CFs=1, desired_class="rich")
     with pytest.raises(AdapterError, match="position of a class: 0 for '<=50K', 1 for '>50K'"):
         private.generate_counterfactuals(QUERIES, total_CFs=1, desired_class=2)

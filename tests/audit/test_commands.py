@@ -399,7 +399,7 @@ WRONG = {
     f"{FIT.replace('canary.json', 'bad.json')}:noisy": "bad.json: not a row",
     f"{EPSILON} --fit nowhere:noisy": "nowhere:noisy: cannot be imported (ModuleNotFoundError)",
     f"{FIT}:none": "the module has no none",
-    f"{FIT}:number": "audited_functions:number: is no function",
+    f"{FIT}:number": "audited_functions:number: is not a function",
     FIT: "give a function as module:function",
     f"{FIT}:broken": "the audited function failed (ValueError)",
     f"{FIT}:noisy --relation swap": "relation must be one of",

@@ -288,5 +288,5 @@ def test_a_store_that_is_down_or_refuses_is_one_error(
 ) -> None:
     with pytest.raises(TrackingError, match="does not answer"):
         report.log(tracking_uri="http://127.0.0.1:9")
-    with pytest.raises(TrackingError, match="MLflow did not take the report"):
+    with pytest.raises(TrackingError, match="MLflow did not accept the report"):
         report.log("no-such-run")

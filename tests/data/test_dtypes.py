@@ -20,13 +20,13 @@ import pyarrow as pa
 import pytest
 
 from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema
-from cfk_plugin.data.region import is_missing, json_value, to_number, to_text
+from cfk_plugin.data.region import is_missing, json_value, to_text
 from cfk_plugin.data.values import cells_of
 from cfk_plugin.errors import SchemaError
 from cfk_plugin.serving.model import explainer_of
 from cfk_plugin.serving.requests import answer_request
 
-N = 160
+N = 100
 RANDOM = np.random.default_rng(5)
 BASE = pd.DataFrame({"age": RANDOM.integers(18, 60, N), "income": RANDOM.integers(15, 90, N)})
 RATE = pd.Series(RANDOM.integers(0, 30, N) / 10)
@@ -52,65 +52,40 @@ def gaps(column: pd.Series) -> pd.Series:
 # By kind in the schema and name.
 COLUMNS: dict[str, dict[str, pd.Series]] = {
     "numeric": {
-        "float64": RATE,
         "float32": RATE.astype("float32"),
         "Float64": gaps(RATE).astype("Float64"),
-        "Float32": RATE.astype("Float32"),
         "double[pyarrow]": gaps(RATE).astype("double[pyarrow]"),
-        "float[pyarrow]": RATE.astype("float[pyarrow]"),
-        "objects of floats": objects(RATE, float),
         "objects of float32": objects(RATE.astype("float32"), float),
         "decimals": objects(RATE, lambda rate: Decimal(str(rate))),
-        "int64": WHOLE,
         "int8": WHOLE.astype("int8"),
         "uint64": WHOLE.astype("uint64"),
         "Int64": gaps(WHOLE).astype("Int64"),
-        "int32[pyarrow]": WHOLE.astype("int32[pyarrow]"),
         "objects of integers": objects(WHOLE, int),
-        "datetime64[ns]": DAY.astype("datetime64[ns]"),
         "datetime64[s]": gaps(DAY.astype("datetime64[s]")),
-        "times": TIME,
         "dates in Brussels": TIME.dt.tz_localize("Europe/Brussels"),
-        "dates in UTC": DAY.dt.tz_localize("UTC"),
         "dates an hour east": DAY.dt.tz_localize(HOUR_EAST),
-        "days as str": ISO,
         "days as str with gaps": gaps(ISO),
-        "days as objects": ISO.astype(object),
-        "days as string": ISO.astype("string"),
         "days as string[pyarrow]": gaps(ISO).astype("string[pyarrow]"),
-        "days as large_string": ISO.astype("large_string[pyarrow]"),
         "objects of date": DAY.dt.date,
-        "objects of datetime": objects(TIME, pd.Timestamp.to_pydatetime),
         "objects of Timestamp": TIME.astype(object),
         "date32": DAY.dt.date.astype("date32[pyarrow]"),
-        "date64": DAY.dt.date.astype("date64[pyarrow]"),
-        "timestamp[pyarrow]": TIME.astype("timestamp[us][pyarrow]"),
         "timestamp in UTC[pyarrow]": TIME.dt.tz_localize("UTC").astype(
             "timestamp[ns, tz=UTC][pyarrow]"
         ),
     },
     "nominal": {
-        "bool": FLAG,
         "boolean": gaps(FLAG.astype("boolean")),
         "bool[pyarrow]": FLAG.astype("bool[pyarrow]"),
         "objects of bool": objects(FLAG, bool),
-        "bool categories": FLAG.astype("category"),
         "true as text": FLAG.map({True: "true", False: "false"}),
-        "True as text": FLAG.astype(str),
-        "yes as text": FLAG.map({True: "yes", False: "no"}),
-        "str": WORD,
         "object": gaps(WORD).astype(object),
         "string": gaps(WORD).astype("string"),
-        "string[pyarrow]": WORD.astype("string[pyarrow]"),
-        "categories": gaps(WORD).astype("category"),
         "whole categories": WHOLE.astype("category"),
         "number categories": RATE.astype("float32").astype("category"),
-        "whole numbers as text": WHOLE.astype(str),
         "floats as text": WHOLE.astype(float).astype(str),
         "days as categories": ISO.astype("category"),
     },
     "ordinal": {
-        "ordered categories": LEVEL,
         "ordered categories with gaps": LEVEL.mask(IS_GAP),
         "ordered numbers": pd.Series(pd.Categorical(WHOLE, range(10), ordered=True)),
     },
@@ -153,7 +128,7 @@ SPELLINGS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 
 
 @pytest.mark.parametrize(("kind", "column"), CASES)
-def test_every_spelling_gets_the_same_answer(kind: str, column: pd.Series, tmp_path: Path) -> None:
+def test_every_spelling_gets_same_answer(kind: str, column: pd.Series, tmp_path: Path) -> None:
     """The column is there twice, public and private, and no answer asks for another value of it.
 
     The model gets the training dtypes, in fit, for queries and from the catalogue's file.
@@ -169,9 +144,12 @@ def test_every_spelling_gets_the_same_answer(kind: str, column: pd.Series, tmp_p
     schema = Schema.from_frame(table, quasi_identifiers=["age", "v"], immutable=["age"])
     assert schema["v"].kind == schema["w"].kind == kind
     population = Population.from_frame(table, schema)
+    codes = population.row_codes
+    features = table[list(schema.features)]
+    pd.testing.assert_frame_equal(codes.decode(codes.encode(table)), features, check_freq=False)
     policy = PrivacyPolicy(k=5)
     anonymizer = KAnonymizer(policy=policy).fit(population, model=model, desired="granted")
-    queries = table[table["income"] < 40].head(5).reset_index(drop=True)
+    queries = table[table["income"] < 40].head(3).reset_index(drop=True)
     answers = anonymizer.explain(queries)
     sentences = answers.text(queries)
     assert len(answers.released) == len(queries)
@@ -200,7 +178,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_refused_dtype_has_a_remedy(name: str) -> None:
+def test_refused_dtype_has_a_remedy(name: str) -> None:
     """The message names the column, its dtype and a conversion after which it is read."""
     column, convert = REFUSED[name]
     arrow = {"decimal": pa.decimal128(9, 2), "dictionary": pa.dictionary(pa.int32(), pa.string())}
@@ -210,14 +188,3 @@ def test_a_refused_dtype_has_a_remedy(name: str) -> None:
         Schema.from_frame(BASE.assign(v=column), quasi_identifiers=["age", "v"])
     schema = Schema.from_frame(BASE.assign(v=convert(column)), quasi_identifiers=["age", "v"])
     assert schema["v"].kind in ("numeric", "nominal", "ordinal")
-
-
-def test_small_floats_are_their_shortest_decimals() -> None:
-    """Regions of a float32 column contain the people whom its decimals say."""
-    table = BASE.assign(v=RATE.astype("float32"))
-    schema = Schema.from_frame(table, quasi_identifiers=["age", "v"])
-    population = Population.from_frame(table, schema)
-    column = population.row_codes.columns[1 if schema.features[1] == "v" else 2]
-    assert set(column.values.tolist()) == set(RATE)
-    for value in (0.3, np.float32(0.3), np.float16(0.3), "0.3", Decimal("0.3")):
-        assert to_number(value) == 0.3

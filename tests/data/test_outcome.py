@@ -1,4 +1,4 @@
-"""What the kinds of desired outcome answer to the questions that the rest of the product asks."""
+"""Desired outcomes: a label, several labels, the opposite of the factual's, or a relation to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cfk_plugin.data.decision import Labels, Mask
-from cfk_plugin.data.outcome import DesiredOutcome, DesiredSet, Outcome, RelativeOutcome
+from cfk_plugin.data.outcome import DesiredOutcome, Outcome, RelativeOutcome
 from cfk_plugin.errors import InputError, ModelError
 
 LABELS = np.array(["low", "mid", "high", "mid"], dtype=object)
@@ -29,98 +29,62 @@ class SameInitial(RelativeOutcome):
         return np.array([label[0] == factual[0] for label, factual in pairs], dtype=bool)
 
 
-def test_an_outcome_object_stays_as_it_is() -> None:
-    assert DesiredOutcome.of(OPPOSITE) is OPPOSITE
-    same_initial = SameInitial()
-    assert DesiredOutcome.of(same_initial) is same_initial
-    assert same_initial.desired is same_initial
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (MID, [[False, False, True], [False, False, True]]),
+        (MID_OR_HIGH, [[True, False, True], [True, False, True]]),
+        (OPPOSITE, [[True, False, True], [False, True, True]]),
+        (SameInitial(), [[False, True, False], [True, False, False]]),
+    ],
+    ids=["label", "set", "opposite", "relative"],
+)
+def test_outcome_is_met_by_query(outcome: DesiredOutcome, expected: list[list[bool]]) -> None:
+    """A named outcome is the same for every query; others depend on the query's own label."""
+    by_query = outcome.is_met_by_query(CLASSES, factual_labels=np.array(["low", "high"]))
+    assert by_query.tolist() == expected
 
 
-def test_outcomes_are_equal_if_the_same_is_desired() -> None:
-    assert DesiredOutcome.of({"mid"}) == MID
-    assert DesiredOutcome.of({"high", "mid"}) == MID_OR_HIGH
-    assert DesiredOutcome.of("opposite") == OPPOSITE
-    assert MID != OPPOSITE
+def test_range_contains_its_ends() -> None:
+    """None stands for no end."""
+    scores = np.array([0.0, 1.0, 2.0, 3.0])
+    assert DesiredOutcome.of((1, 2)).is_met(scores).tolist() == [False, True, True, False]
+    assert DesiredOutcome.of((None, 1)).is_met(scores).tolist() == [True, True, False, False]
 
 
-@pytest.mark.parametrize("outcome", [MID, MID_OR_HIGH], ids=["a label", "a set"])
-def test_a_named_outcome_is_the_same_for_every_query(outcome: DesiredOutcome) -> None:
-    is_met = outcome.is_met(LABELS)
-    by_query = outcome.is_met_by_query(LABELS, factual_labels=np.array(["low", "mid"]))
-    assert by_query.tolist() == [is_met.tolist(), is_met.tolist()]
-    assert outcome.common_desired == outcome.desired
-    assert outcome.outcomes(LABELS, None, None) == [outcome.common_outcome] * len(LABELS)
-
-
-def test_the_opposite_is_any_label_but_the_factuals() -> None:
-    by_query = OPPOSITE.is_met_by_query(CLASSES, factual_labels=np.array(["low", "high"]))
-    assert by_query.tolist() == [[True, False, True], [False, True, True]]
-    of_every_outcome = DesiredOutcome.is_met_by_query(OPPOSITE, CLASSES, LABELS)
-    assert np.array_equal(OPPOSITE.is_met_by_query(CLASSES, LABELS), of_every_outcome)
-    assert OPPOSITE.common_desired is None
-    assert OPPOSITE.common_outcome is None
-
-
-def test_the_opposite_cannot_be_judged_without_the_factuals() -> None:
+def test_opposite_needs_labels_of_factuals() -> None:
+    """Without them it is unknown which label is the opposite."""
     with pytest.raises(InputError, match="needs their labels"):
         OPPOSITE.is_met(LABELS)
-
-
-def must_not_ask() -> Labels:
-    raise AssertionError("the model was asked for labels that nothing depends on")
-
-
-def test_a_named_outcome_needs_no_labels_of_factuals() -> None:
-    MID.require_same_for_all(InputError("depends on the factual"))
-    assert MID.labels_if_needed(must_not_ask) is None
-    is_met = MID.is_met_already(len(LABELS), lambda: LABELS)
-    assert is_met.tolist() == [False, True, False, True]
-
-
-def test_no_query_has_the_opposite_already() -> None:
     with pytest.raises(InputError, match="depends on the factual"):
         OPPOSITE.require_same_for_all(InputError("depends on the factual"))
-    assert OPPOSITE.labels_if_needed(lambda: LABELS) is LABELS
-    assert OPPOSITE.is_met_already(3, must_not_ask).tolist() == [False, False, False]
 
 
-def test_every_label_is_eligible_for_the_opposite() -> None:
-    assert OPPOSITE.is_eligible(LABELS).all()
+def test_queries_may_have_outcome_already() -> None:
+    """No query has the opposite of its own label."""
+    is_met = MID.is_met_already(len(LABELS), lambda: LABELS)
+    assert is_met.tolist() == [False, True, False, True]
+    assert not OPPOSITE.is_met_already(len(LABELS), lambda: LABELS).any()
 
 
 @pytest.mark.parametrize(
-    ("classes", "expected"),
+    ("outcome", "factual", "classes", "expected"),
     [
-        (("low", "mid"), Outcome("mid")),
-        (("low", "mid", "high"), Outcome("low", is_other=True)),
-        (None, Outcome("low", is_other=True)),
+        (OPPOSITE, "low", ("low", "mid"), Outcome("mid")),
+        (OPPOSITE, "low", ("low", "mid", "high"), Outcome("low", is_other=True)),
+        (OPPOSITE, "low", None, Outcome("low", is_other=True)),
+        (OPPOSITE, None, ("low", "mid", "high"), Outcome("mid")),
+        (SameInitial(), "mad", ("mad", "mid", "low"), Outcome(labels=("mad", "mid"))),
+        (SameInitial(), "mad", None, Outcome("mid")),
     ],
 )
-def test_a_certificate_of_the_opposite_names_the_other_class_if_there_is_one(
-    classes: tuple[str, ...] | None, expected: Outcome
+def test_certificate_names_desired_classes(
+    outcome: DesiredOutcome, factual: str | None, classes: tuple[str, ...] | None, expected: Outcome
 ) -> None:
+    """It names the other class if there is only one, and what is known otherwise."""
     labels = np.array(["mid"], dtype=object)
-    factual_labels = np.array(["low"], dtype=object)
-    assert OPPOSITE.outcomes(labels, factual_labels, classes) == [expected]
-    assert OPPOSITE.outcomes(labels, None, classes) == [Outcome("mid")]
-
-
-def test_a_certificate_of_a_relative_outcome_names_the_desired_classes() -> None:
-    labels = np.array(["mid"], dtype=object)
-    factual_labels = np.array(["mad"], dtype=object)
-    outcomes = SameInitial().outcomes(labels, factual_labels, ("mad", "mid", "low"))
-    assert outcomes == [Outcome(labels=("mad", "mid"))]
-    assert SameInitial().outcomes(labels, factual_labels, None) == [Outcome("mid")]
-
-
-@pytest.mark.parametrize(
-    ("outcome", "classes", "expected"),
-    [(MID, ["low"], False), (MID, ["low", "mid"], True), (OPPOSITE, ["low"], False)],
-)
-def test_an_outcome_is_possible_if_a_class_is_desired(
-    outcome: DesiredOutcome, classes: list[str], expected: bool
-) -> None:
-    assert outcome.is_possible(np.array(classes, dtype=object)) == expected
+    factual_labels = None if factual is None else np.array([factual], dtype=object)
+    assert outcome.outcomes(labels, factual_labels, classes) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -133,13 +97,15 @@ def test_an_outcome_is_possible_if_a_class_is_desired(
         (MID_OR_HIGH, MID, False),
     ],
 )
-def test_a_call_may_not_ask_for_a_part_of_a_class(
+def test_call_keeps_classes_whole(
     protected: DesiredOutcome, of_call: DesiredOutcome, expected: bool
 ) -> None:
+    """A call may not ask for a part of a class."""
     assert protected.keeps_classes_whole(of_call) == expected
 
 
-def test_a_call_may_name_a_part_of_what_is_protected() -> None:
+def test_call_may_narrow_the_outcome() -> None:
+    """A part of what is protected may be named, and what else is named is not desired."""
     classes = CLASSES.tolist()
     assert MID_OR_HIGH.of_call("mid", classes) == MID
     assert MID_OR_HIGH.of_call({"mid", "high"}, classes) is MID_OR_HIGH
@@ -149,44 +115,39 @@ def test_a_call_may_name_a_part_of_what_is_protected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("desired", "message"), [("low", "another outcome"), ("lo", "none of the")]
+    ("desired", "message"), [("low", "another outcome"), ("lo", "its spelling")]
 )
-def test_a_call_may_not_name_another_outcome(desired: str, message: str) -> None:
+def test_call_may_name_no_other(desired: str, message: str) -> None:
+    """Neither another class nor what is no class."""
     with pytest.raises(InputError, match=message):
         MID_OR_HIGH.of_call(desired, CLASSES.tolist())
 
 
 @pytest.mark.parametrize("desired", ["mid", {"mid", "high"}, (1, None), "opposite"])
-def test_an_outcome_is_read_back_as_it_was_written(desired: Any) -> None:
+def test_outcome_survives_json(desired: Any) -> None:
+    """An outcome is read back as it was written."""
     outcome = DesiredOutcome.of(desired)
     assert DesiredOutcome.of_json(outcome.to_json()) == outcome
 
 
 @pytest.mark.parametrize("desired", [lambda labels: labels == "mid", SameInitial()])
-def test_an_outcome_that_json_cannot_hold_is_refused(desired: Any) -> None:
+def test_function_has_no_json(desired: Any) -> None:
+    """Functions and relations cannot be logged."""
     with pytest.raises(InputError, match="cannot be logged"):
         DesiredOutcome.of(desired).to_json()
 
 
-def test_a_function_must_return_one_boolean_per_label() -> None:
+def test_function_returns_boolean_per_label() -> None:
+    """One boolean for all labels is an error."""
     with pytest.raises(ModelError, match="one boolean per label"):
         DesiredOutcome.of(lambda labels: True).is_met(LABELS)
 
 
-def test_the_test_of_counterfactuals_can_be_restricted() -> None:
+def test_counterfactuals_are_tested_per_factual() -> None:
+    """Without labels of factuals, a counterfactual has to keep its own label."""
+    labels = np.array(["low", "low", "low"], dtype=object)
     test = OPPOSITE.test_for(factual_labels=LABELS, labels=LABELS)
-    which = np.array([0, 1, 2])
-    said = np.array(["low", "low", "low"], dtype=object)
-    assert test(said, which).tolist() == [False, True, True]
-    part = test.take(np.array([2, 0]))
-    assert part(said[:2], np.array([0, 1])).tolist() == [True, False]
-
-
-def test_without_factuals_the_own_label_has_to_be_reached() -> None:
-    test = OPPOSITE.test_for(factual_labels=None, labels=LABELS)
-    said = np.array(["low", "low"], dtype=object)
-    assert test(said, np.array([0, 1])).tolist() == [True, False]
-
-
-def test_a_set_tests_its_labels() -> None:
-    assert DesiredSet(frozenset({"mid"}))(LABELS).tolist() == [False, True, False, True]
+    assert test(labels, np.array([0, 1, 2])).tolist() == [False, True, True]
+    assert test.take(np.array([2, 0]))(labels[:2], np.array([0, 1])).tolist() == [True, False]
+    keeping = OPPOSITE.test_for(factual_labels=None, labels=LABELS)
+    assert keeping(labels[:2], np.array([0, 1])).tolist() == [True, False]

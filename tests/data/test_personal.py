@@ -27,23 +27,24 @@ ageOfTheCar age_of_car_in_years houseAge statuses
 
 
 @pytest.mark.parametrize("name", PERSONAL.split())
-def test_a_name_with_such_a_word_is_personal(name: str) -> None:
+def test_personal_name_has_a_word(name: str) -> None:
+    """A whole word of it says who a person is, however words are joined."""
     assert personal_columns([name]) == [name]
 
 
 @pytest.mark.parametrize("name", OTHERS.split())
-def test_a_name_that_only_contains_such_letters_is_not(name: str) -> None:
+def test_letters_are_not_a_word(name: str) -> None:
+    """Names may contain the letters, or be about a thing."""
     assert personal_columns([name]) == []
 
 
-def test_names_stay_in_order_and_need_not_be_text_alone() -> None:
-    assert personal_columns(["sex", "pay", "age"]) == ["sex", "age"]
-    assert personal_columns(["date of birth", "Sex (as registered)", ""]) == [
-        "date of birth",
-        "Sex (as registered)",
-    ]
+def test_personal_names_stay_in_order() -> None:
+    """They may have spaces and signs."""
+    names = ["date of birth", "pay", "Sex (as registered)", "", "age"]
+    assert personal_columns(names) == ["date of birth", "Sex (as registered)", "age"]
 
 
-def test_an_age_is_told_from_a_date_of_birth() -> None:
+def test_age_differs_from_birth() -> None:
+    """An age is a number of years."""
     names = ["customer_age", "date_of_birth", "sex", "vehicle_age", "Age", "ages"]
     assert age_columns(names) == ["customer_age", "Age", "ages"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 import pandas as pd
-import pytest
 
-from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema
+from cfk_plugin import Attribute, Population, Schema
 from cfk_plugin.metrics.provenance import declarations_of, facts_of
+from worlds import World
 
 
 def table(*sizes: int) -> pd.DataFrame:
@@ -19,137 +18,92 @@ def table(*sizes: int) -> pd.DataFrame:
     return pd.DataFrame({"age": ages, "pay": [1_000 + i for i in range(len(ages))]})
 
 
-def population(*sizes: int) -> Population:
-    return Population.from_frame(
-        table(*sizes), Schema.from_frame(table(*sizes), quasi_identifiers=["age"])
-    )
+def facts(frame: pd.DataFrame, k: int, **roles: Any) -> dict[str, Any]:
+    """Return the facts of a population whose quasi-identifier is the age."""
+    schema = Schema.from_frame(frame, quasi_identifiers=["age"], **roles)
+    return facts_of(Population.from_frame(frame, schema), k=k)
 
 
-def bins(facts: dict[str, Any]) -> list[tuple[int, int | None, int]]:
-    return [(each["from"], each["to"], each["people"]) for each in facts["classes"]]
+def sizes(of_population: dict[str, Any]) -> list[tuple[int, int | None, int]]:
+    """Return how many people are in classes of which sizes."""
+    return [(part["from"], part["to"], part["people"]) for part in of_population["classes"]]
 
 
-def test_people_are_counted_by_the_size_of_their_class() -> None:
-    facts = facts_of(population(*[1] * 30, *[4] * 10, 8, 12, 27, 60), k=5)
-    assert (facts["rows"], facts["people"], facts["subject_key"], facts["k"]) == (
-        177,
-        177,
-        False,
-        5,
-    )
-    assert (facts["unique"], facts["below_k"]) == (30, 70)
-    assert bins(facts) == [(1, 5, 70), (5, 10, 8), (10, 25, 12), (25, 50, 27), (50, None, 60)]
+def test_people_are_counted_by_class_size() -> None:
+    """The limits of sizes are multiples of k."""
+    content = facts(table(*[1] * 30, *[4] * 10, 8, 12, 27, 60), k=5)
+    assert (content["rows"], content["people"], content["subject_key"]) == (177, 177, False)
+    assert (content["unique"], content["below_k"]) == (30, 70)
+    assert sizes(content) == [(1, 5, 70), (5, 10, 8), (10, 25, 12), (25, 50, 27), (50, None, 60)]
 
 
-def test_people_with_several_rows_count_once_by_their_smallest_class() -> None:
-    frame = pd.concat(
-        [table(*[20] * 3).assign(who=range(60)), table(12).assign(age=7, who=range(12))]
-    )
-    schema = Schema.from_frame(frame, quasi_identifiers=["age"], subject="who")
-    facts = facts_of(Population.from_frame(frame, schema), k=15)
-    assert (facts["rows"], facts["people"], facts["subject_key"]) == (72, 60, True)
-    assert (facts["below_k"], bins(facts)) == (12, [(1, 15, 12), (15, None, 48)])
+def test_people_count_by_smallest_class() -> None:
+    """A person with several rows counts once."""
+    classes = table(*[20] * 3).assign(who=range(60))
+    frame = pd.concat([classes, table(12).assign(age=7, who=range(12))])
+    content = facts(frame, k=15, subject="who")
+    assert (content["rows"], content["people"], content["subject_key"]) == (72, 60, True)
+    assert content["below_k"] == 12
+    assert sizes(content) == [(1, 15, 12), (15, None, 48)]
 
 
-FRAME = pd.DataFrame(
-    {
-        "name": [f"CANARY-{i}" for i in range(40)],
-        "age": [71_234_567 + i for i in range(40)],
-        "size": [1.5 + i % 7 for i in range(40)],
-        "city": [f"CANARY-CITY-{i % 5}" for i in range(40)],
-        "grade": ["low", "high"] * 20,
-        "debt": [88_123_456 + i for i in range(40)],
-        "who": [f"CANARY-WHO-{i}" for i in range(40)],
-        "y": [0, 1] * 20,
-    }
-)
-SCHEMA = Schema.from_frame(
-    FRAME,
-    quasi_identifiers=["age", "size", "city", "grade"],
-    sensitive=["debt"],
-    identifiers=["name"],
-    subject="who",
-    target="y",
-    ordinal={"grade": ["low", "middle", "high"]},
-    columns={"size": Attribute(bounds=(0, 100)), "age": Attribute(weight=2.0)},
-)
-
-
-def test_attributes_are_told_by_role_and_by_where_their_bounds_come_from() -> None:
-    facts = facts_of(Population.from_frame(FRAME, SCHEMA), k=5)
-    told = {each.pop("name"): each for each in facts["attributes"]}
-    assert list(told) == list(FRAME.columns)
-    assert told["age"] == {
+def test_attributes_have_roles_and_bounds(residents: World) -> None:
+    """A fact says whether bounds are declared or learned from the table."""
+    columns = {"age": Attribute(weight=2.0), "salary": Attribute(bounds=(0, 200))}
+    population = residents.declare(columns=residents.roles["columns"] | columns)
+    attributes = facts_of(population, k=5)["attributes"]
+    assert [attribute["name"] for attribute in attributes] == list(residents.table)
+    by_name = {attribute.pop("name"): attribute for attribute in attributes}
+    assert by_name["age"] == {
         "role": "quasi-identifier",
         "kind": "numeric",
-        "weight": 0.4,
-        "distinct": 40,
+        "weight": 0.5,
+        "distinct": residents.table["age"].nunique(),
         "bounds": "learned",
         "learned": ["nullable"],
     }
-    bounds = {name: each["bounds"] for name, each in told.items()}
-    assert bounds == {
-        "age": "learned",
-        "size": "declared",
-        "city": "learned",
-        "grade": "declared",
-        **dict.fromkeys(["name", "debt", "who", "y"]),
-    }
-    distinct = {name: each["distinct"] for name, each in told.items()}
-    assert distinct == {
-        "age": 40,
-        "size": 7,
-        "city": 5,
-        "grade": 3,
-        "debt": 40,
-        "name": None,
-        "who": None,
-        "y": None,
-    }
+    assert by_name["school"]["bounds"] == "declared"
+    assert by_name["name"]["distinct"] is None
+    assert by_name["name"]["bounds"] is None
 
 
-def test_without_counts_the_declarations_alone_are_told() -> None:
-    facts = declarations_of(SCHEMA)
-    assert set(facts) == {"schema_version", "attributes"}
-    assert {each["distinct"] for each in facts["attributes"]} == {None}
-    assert Counter(each["bounds"] for each in facts["attributes"]) == {
-        "learned": 3,
-        "declared": 2,
-        None: 3,
-    }
+def test_declarations_have_no_counts(residents: World) -> None:
+    """A schema without a population tells nothing of the table's rows."""
+    declarations = declarations_of(residents.schema)
+    assert set(declarations) == {"schema_version", "attributes"}
+    assert {attribute["distinct"] for attribute in declarations["attributes"]} == {None}
 
 
-def test_no_value_of_an_attribute_is_told() -> None:
-    text = json.dumps(
-        [facts_of(Population.from_frame(FRAME, SCHEMA), k=5), declarations_of(SCHEMA)]
+def test_facts_have_no_values() -> None:
+    """Neither categories nor numbers of the table, nor declared bounds."""
+    frame = pd.DataFrame(
+        {
+            "age": [71_234_567 + i for i in range(40)],
+            "city": [f"CANARY-{i % 5}" for i in range(40)],
+            "debt": [88_123_456 + i for i in range(40)],
+        }
     )
-    assert not [
-        value for value in ("CANARY", "712345", "881234", '"low"', "1.5", "100") if value in text
-    ]
+    schema = Schema.from_frame(
+        frame,
+        quasi_identifiers=["age", "city"],
+        columns={"debt": Attribute(bounds=(0, 99_887_766))},
+        sensitive=["debt"],
+    )
+    content = facts_of(Population.from_frame(frame, schema), k=5)
+    text = json.dumps([content, declarations_of(schema)])
+    assert not [value for value in ("CANARY", "712345", "881234", "998877") if value in text]
 
 
-def test_a_result_says_what_was_known_when_it_was_made() -> None:
-    train = table(*[5] * 12)
-    where = Population.from_frame(
-        train, Schema.from_frame(train, quasi_identifiers=["age"]), key=b"k"
-    )
-    anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=5)).fit(
-        where, model=lambda rows: rows["pay"] > 0, desired=True
-    )
-    about = anonymizer.transform(train.head(2).assign(pay=700)).about
-    assert about.population is not None
-    assert about.population["fingerprint"] == where.fingerprint
-    assert about.population["tolerance"] == anonymizer.detector_.tolerance.distance
-    quiet = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=5)).fit(
-        where, model=lambda rows: rows["pay"] > 0, desired=True
-    )
-    close = quiet.transform(train.head(2), instance_based=True).about
-    assert close.population is not None
-    assert close.population["tolerance"] is None, (
-        "what an explainer gives back from the table is not measured"
-    )
-    given = PrivacyPolicy(guarantee="lookup", k=5, near_native=0.25)
-    fixed = KAnonymizer(policy=given).fit(where, model=lambda rows: rows["pay"] > 0, desired=True)
-    assert (fixed.transform(train.head(2)).about.population or {})["tolerance"] == pytest.approx(
-        0.25
-    )
+def test_result_says_what_was_known(residents: World) -> None:
+    """The population's fingerprint, and which distance is near-native."""
+    anonymizer = residents.lookup
+    features = residents.accepted
+    queries = residents.refused
+    about = anonymizer.transform(features, queries).about.population
+    assert about is not None
+    assert about["fingerprint"] == residents.population.fingerprint
+    assert about["tolerance"] == anonymizer.detector_.tolerance.distance
+    fixed = residents.fit(guarantee="lookup", near_native=0.25)
+    about = fixed.transform(features, queries).about.population
+    assert about is not None
+    assert about["tolerance"] == 0.25

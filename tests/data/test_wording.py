@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import json
 import pickle
 from collections.abc import Mapping
@@ -81,79 +80,57 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
     [
         # A unit in words is said once, a currency or % beside each number.
         ("term", Interval(24, 24), 48, "a loan term of 24 months instead of 48"),
-        ("term", Interval(1, 1), 48, "a loan term of 1 month instead of 48"),
-        ("term", Interval(24.0, 36.0), np.int64(48), "a loan term of 24 to 36 months instead of 48"),
         ("amount", Interval(1500, 1500), 900, "a loan amount of €1,500 instead of €900"),
-        ("amount", Interval(25.5, 25.5), 0, "a loan amount of €25.50 instead of €0"),
         ("amount", Interval(1, 2000), -3, "a loan amount of €1 to €2,000 instead of -€3"),
         ("rate", Interval(0.07, 0.07), 0.12, "a rate of 7% instead of 12%"),
         ("fee", Interval(5, 7), 12.5, "fee 5% to 7% instead of 12.5%"),
-        ("fee", frozenset({None}), 12.5, "fee not stated instead of 12.5%"),
-        ("bp", Interval(84, 84), 90, "bp 84 mmHg instead of 90"),
         # Numbers stand as they were released, and long ones are grouped.
         ("gain", Interval(25500, 25500), 0, "gain 25,500 instead of 0"),
-        ("built", Interval(2019, 2019), 1998, "built 2019 instead of 1998"),
         ("score", Interval(0.001, 0.30000000000000004), 1, "score 0.001 to 0.30000000000000004 instead of 1"),
         ("score", Interval(1e-07, 1e-07), 1e22, "score 0.0000001 instead of 10,000,000,000,000,000,000,000"),
         # Counts in words, singular and plural.
-        ("loans", Interval(2, 2), 3, "two open loans instead of three"),
         ("loans", Interval(1, 1), 2, "one open loan instead of two"),
         ("loans", Interval(0, 0), 1, "no open loans instead of one"),
         ("loans", Interval(2, 2), 0, "two open loans instead of none"),
-        ("loans", Interval(13, 13), 40, "13 open loans instead of 40"),
         ("loans", Interval(2, 4), 7, "2 to 4 open loans instead of seven"),
         # Categories: words of their own stand alone.
         ("account", frozenset({"A14"}), "A11", "no current account instead of an overdrawn current account"),
-        ("account", frozenset({"A14"}), "A99", "no current account instead of “A99”"),
         ("home", frozenset({"Ghent"}), "Namur", "a home in “Ghent” instead of “Namur”"),
         ("job", frozenset({"skilled"}), "none", "work “skilled” instead of “none”"),
         ("telephone", frozenset({True}), False, "telephone “yes” instead of “no”"),
         ("zip_code", frozenset({9000}), 10000, "zip code 9000 instead of 10000"),
-        ("city", frozenset({"C", "A", "B"}), "D", "city “A”, “B” or “C” instead of “D”"),
         ("city", frozenset("ABCDE"), "Z", "city “A”, “B”, “C” or one of two more instead of “Z”"),
         ("city", frozenset("ABCD"), "Z", "city “A”, “B”, “C” or “D” instead of “Z”"),
         ("class", Interval(1, 2), 3, "a good class to a fair class instead of a poor class"),
-        ("class", Interval(2, 2), 1, "a fair class instead of a good class"),
         # A value without words is said as if no words were declared.
-        ("account", frozenset({"A99"}), "A11", "account “A99” instead of an overdrawn current account"),
         ("account", frozenset({"A14", "A99"}), "A11", "account “A14” or “A99” instead of an overdrawn current account"),
-        ("arrears", Interval(410, 410), 2300, "rent arrears of €410 instead of €2,300"),
         ("arrears", Interval(0, 0), 2300, "no arrears instead of €2,300"),
         ("arrears", Interval(410, 500), 0, "rent arrears of €410 to €500 instead of no arrears"),
-        ("weeks", Interval(0, 0), 3, "no waiting instead of 3 weeks"),
         # Levels.
-        ("level", Interval("b", "c", levels=("b", "c")), "a", "level “b” or “c” instead of “a”"),
         ("level", Interval("b", "e", levels=("b", "c", "d", "e")), "a", "level “b” to “e” instead of “a”"),
         # Dates as people write them, also days as text.
         ("since", Interval(DAY, DAY), "2020-02-01", "since 31 December 2024 instead of 1 February 2020"),
         ("since", frozenset({"2024-12-31"}), pd.Timestamp("2020-02-01 14:05"),
          "since 31 December 2024 instead of 1 February 2020, 14:05"),
-        ("since", frozenset({"2024-12-31"}), "0000-00-00", "since 31 December 2024 instead of “0000-00-00”"),
         ("since", Interval(DAY, DAY), pd.Timestamp("2020-02-01 10:00:00+00:00"),
          "since 31 December 2024 instead of 1 February 2020, 10:00"),
         ("since", Interval(MIDNIGHT, MIDNIGHT), pd.Timestamp("2020-02-01 10:00:30+01:00"),
          "since 31 December 2024 instead of 1 February 2020, 10:00:30+01:00"),
-        ("since", Interval(MIDNIGHT, MIDNIGHT), pd.Timestamp("2020-01-31 23:00:00+00:00"),
-         "since 31 December 2024 instead of 1 February 2020"),
         ("since", Interval(DAY, DAY), np.datetime64("2020-02-01T00:00:00.000000000"),
-         "since 31 December 2024 instead of 1 February 2020"),
-        ("since", frozenset({dt.date(2024, 12, 31)}), "2020-02-01 00:00:00",
          "since 31 December 2024 instead of 1 February 2020"),
         ("since", Interval("2024-12-31", "2024-12-31", levels=("2024-12-31",)), "2020-02-01",
          "since 31 December 2024 instead of 1 February 2020"),
-        ("loans", frozenset({1}), 2, "one open loan instead of two"),
         ("amount", Interval(-0.0, -0.0), 3, "a loan amount of €0 instead of €3"),
-        ("level", Interval("1", "2", levels=("1", "2")), 3, "level “1” or “2” instead of “3”"),
         # What is missing.
         ("term", Interval(24, 24), np.nan, "a loan term of 24 months (you did not state this)"),
         ("term", Interval(24, 36, missing=True), 48, "a loan term of 24 to 36 months or not stated instead of 48"),
-        ("savings", frozenset({None}), "low", "savings not stated instead of “low”"),
         ("term", Interval(None, None, missing=True), 3, "term not stated instead of 3"),
         # A column called age needs no declaration.
         ("age", Interval(24, 27), 21, "an age of 24 to 27 years instead of 21"),
     ],
 )  # fmt: skip
-def test_a_change_in_words(column: str, part: Part, own: Any, text: str) -> None:
+def test_change_is_in_words(column: str, part: Part, own: Any, text: str) -> None:
+    """What a person has now stands beside what is advised."""
     assert change(column, part, own) == text
 
 
@@ -166,7 +143,8 @@ def test_a_change_in_words(column: str, part: Part, own: Any, text: str) -> None
         ("konto", frozenset({"keins"}), "x", "konto „keins“ (bisher „x“)"),
     ],
 )  # fmt: skip
-def test_a_change_in_german(column: str, part: Part, own: Any, text: str) -> None:
+def test_change_is_in_german(column: str, part: Part, own: Any, text: str) -> None:
+    """Numbers, dates and quotes are those of the language."""
     german = Wording(
         language="de",
         titles={"laufzeit": "eine Laufzeit", "betrag": "ein Betrag"},
@@ -185,88 +163,62 @@ PARTS: dict[str, Part] = {
 PERSON = {"term": 48, "loans": 3, "account": "A11", "amount": 1000, "age": 24}
 
 
-def test_levels_without_words_are_stated_by_their_names() -> None:
+def test_levels_have_all_or_no_words() -> None:
+    """If one level has no words, all are stated by their names."""
     words = {"low": "a basic school", "high": "a high school"}
     schools = Interval("low", "high", False, ("low", "mid", "high"))
     wording = Wording(phrases={"school": words})
     assert wording.described("school", schools) == "school “low”, “mid” or “high”"
     wording = Wording(phrases={"school": {**words, "mid": "a middle school"}})
-    in_words = "a basic school, a middle school or a high school"
-    assert wording.described("school", schools) == in_words
+    assert "a middle school or a high school" in wording.described("school", schools)
 
 
-def test_the_number_of_changes_decides_the_sentence() -> None:
-    def of(*columns: str) -> str:
-        return said({name: PARTS[name] for name in columns}, PERSON)
-
-    assert of("term") == (
-        "Your loan would be approved if one thing were different: a loan term of 24 months instead"
-        " of 48."
-    )
-    assert of("loans", "term") == (
-        "Your loan would be approved if two things were different: a loan term of 24 months instead"
-        " of 48; and two open loans instead of three."
-    )
-    assert of("loans", "term", "account", "amount") == (
-        "Your loan would be approved if all four of these were different: no current account instead"
-        " of an overdrawn current account; a loan term of 24 months instead of 48; two open loans"
-        " instead of three; and a loan amount of €900 instead of €1,000."
-    )
+@pytest.mark.parametrize(
+    ("columns", "start"),
+    [
+        (["term"], "Your loan would be approved if one thing were different: a loan term of 24"),
+        (["loans", "term"], "Your loan would be approved if two things were different: a loan"),
+        (["loans", "term", "account", "amount"], "Your loan would be approved if all four of"),
+        (["age"], "We cannot name a change open to you."),
+    ],
+)
+def test_number_of_changes_decides_sentence(columns: list[str], start: str) -> None:
+    """The largest change comes first, and what no one can choose is not a change."""
+    assert said({name: PARTS[name] for name in columns}, PERSON).startswith(start)
 
 
-def test_words_that_name_their_opposite_are_said_once() -> None:
+def test_opposite_words_are_said_once() -> None:
+    """A person with angina knows of what "no angina" is the opposite."""
     wording = Wording(phrases={"angina": {"yes": "angina", "no": "no angina"}, "n": "{} {n|n}"})
     assert change("angina", frozenset({"no"}), "yes", wording) == "no angina"
-    assert change("angina", frozenset({"yes"}), "no", wording) == "angina"
     # Numbers are always said.
-    assert change("m", Interval(24, 24), 4, wording) == "m 24 instead of 4"
     assert change("n", Interval(24, 24), 14, wording) == "24 n instead of 14"
 
 
-def test_what_nobody_can_choose_is_no_change() -> None:
-    both = said({name: PARTS[name] for name in ("term", "age")}, PERSON)
-    assert both == (
-        "Your loan would be approved if one thing were different: a loan term of 24 months instead"
-        " of 48. This also needs something that nobody can choose: an age of 38 to 63 years instead"
-        " of 24."
-    )
-    assert said({"age": PARTS["age"]}, PERSON) == (
-        "We cannot name a change open to you. Your loan would be approved only if something were"
-        " different that nobody can choose: an age of 38 to 63 years instead of 24."
-    )
-
-
-def test_what_the_person_has_already_is_left_out_in_any_dtype() -> None:
+def test_equal_values_are_no_change() -> None:
+    """The person may have them in any dtype."""
     parts: dict[str, Part] = {
         "zip": frozenset({9000}),
         "term": Interval(20, 30),
         "note": frozenset({None}),
     }
     person = {"zip": "9000", "term": np.float32(25), "note": np.nan}
-    assert said(parts, person) == "Your loan would be approved without any change."
+    assert "without any change" in said(parts, person)
 
 
-def test_without_the_person_everything_is_named_but_what_is_known_to_stay() -> None:
+def test_sentence_without_person_names_all() -> None:
+    """It leaves out what is known to stay."""
     parts = {name: PARTS[name] for name in ("term", "loans", "amount")}
-    assert said(parts, None) == (
-        "Your loan would be approved with these values: a loan term of 24 months; two open loans;"
-        " and a loan amount of €900."
-    )
-    assert said(parts, None, unchanged=("loans", "amount")) == (
-        "Your loan would be approved with these values: a loan term of 24 months. Everything else"
-        " stays as it is."
-    )
-    assert (
-        said(parts, None, unchanged=tuple(parts))
-        == "Your loan would be approved without any change."
-    )
+    assert said(parts, None).endswith("24 months; two open loans; and a loan amount of €900.")
+    some = said(parts, None, unchanged=("loans", "amount"))
+    assert some.endswith("a loan term of 24 months. Everything else stays as it is.")
+    assert "without any change" in said(parts, None, unchanged=tuple(parts))
 
 
-def test_a_note_says_for_how_much_of_the_region_it_is_true() -> None:
+def test_note_has_share_of_combinations() -> None:
+    """It is rounded down."""
     text = said({"term": PARTS["term"]}, PERSON, pureness=0.99999)
-    assert text.endswith(
-        " instead of 48. This is true of 99.9% of the combinations of these values."
-    )
+    assert "true of 99.9% of the combinations" in text
 
 
 ADVISED: dict[str, Any] = {
@@ -282,20 +234,25 @@ ADVISED: dict[str, Any] = {
 BORROWER = {"age": 27, "city": "Namur", "amount": 1000}
 
 
-def test_a_sentence_names_the_advised_value() -> None:
-    """A column that keeps its value is left out, and there is no note on combinations."""
-    assert said(person=BORROWER, **ADVISED) == (
-        "Your loan would be approved if one thing were different: a loan amount of €900 instead of"
-        " €1,000. This also needs something that nobody can choose: an age of 38 years instead of"
-        " 27."
-    )
-
-
-def test_another_advised_value_is_a_change_inside_the_region() -> None:
-    person = BORROWER | {"age": 38, "city": "Ghent", "amount": 900}
-    assert said(person=person, **ADVISED) == (
-        "Your loan would be approved if one thing were different: city “Namur” instead of “Ghent”."
-    )
+@pytest.mark.parametrize(
+    ("person", "texts"),
+    [
+        (
+            BORROWER,
+            ["a loan amount of €900 instead of €1,000.", "an age of 38 years instead of 27."],
+        ),
+        (
+            BORROWER | {"age": 38, "city": "Ghent", "amount": 900},
+            [": city “Namur” instead of “Ghent”."],
+        ),
+    ],
+)
+def test_sentence_names_advised_value(person: dict[str, Any], texts: list[str]) -> None:
+    """Even inside the region; what is kept is left out, and there is no note on combinations."""
+    sentence = said(person=person, **ADVISED)
+    assert all(text in sentence for text in texts)
+    assert sentence.count(" instead of ") == len(texts)
+    assert "combinations" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -305,7 +262,8 @@ def test_another_advised_value_is_a_change_inside_the_region() -> None:
         ("de", ": ein Alter von 36 bis 50 Jahren; city „Flanders“ oder Ihr eigener Wert; und "),
     ],
 )
-def test_a_region_without_the_point_adds_your_own(language: str, text: str) -> None:
+def test_region_may_add_your_own(language: str, text: str) -> None:
+    """The advised value may be the person's own, and lie outside of the region."""
     assert text in said(person=None, wording=Wording(language=language), **ADVISED)
 
 
@@ -324,26 +282,21 @@ def test_note_names_what_is_enough_today(language: str, text: str) -> None:
     assert note.startswith(text)
 
 
-def test_note_lists_what_is_enough_together() -> None:
-    """The reason for the other numbers is given once."""
+@pytest.mark.parametrize(
+    ("least", "text"),
+    [
+        ({"term": 36, "amount": 950}, "€950 and a loan term of 36 months would together be enough"),
+        ({"term": 36}, "36 months would be enough today, with the other changes above; 24 months"),
+    ],
+)
+def test_note_combines_changes(least: dict[str, Any], text: str) -> None:
+    """What is enough today is enough only together with the other changes."""
     parts = {name: PARTS[name] for name in ("term", "amount")}
-    person = {"term": 48, "amount": 1900}
-    text = said(parts, person, least={"term": 36, "amount": 950}, advised={"term": 24})
-    assert text.endswith(
-        " and a loan term of 24 months instead of 48. A loan amount of €950 and a loan term of 36"
-        " months would together be enough today; the values above would leave some room if the model is"
-        " trained again."
-    )
+    assert text in said(parts, {"term": 48, "amount": 1900}, least=least, advised={"term": 24})
 
 
-def test_note_names_other_changes() -> None:
-    """What is enough today is enough only if the other changes are made as advised."""
-    parts = {name: PARTS[name] for name in ("term", "amount")}
-    text = said(parts, {"term": 48, "amount": 1900}, least={"term": 36}, advised={"term": 24})
-    assert "36 months would be enough today, with the other changes above; 24 months" in text
-
-
-def test_a_hierarchy_node_stands_for_its_values() -> None:
+def test_hierarchy_node_names_its_values() -> None:
+    """Two cities are the whole of Flanders."""
     parts: dict[str, Part] = {"city": frozenset({"Ghent", "Antwerp"})}
     text = said(parts, {"city": "Namur"}, nodes={"city": "Flanders"})
     assert text.endswith("city “Flanders” instead of “Namur”.")
@@ -363,32 +316,31 @@ def test_a_hierarchy_node_stands_for_its_values() -> None:
         (Outcome(), "the outcome would be the desired one"),
     ],
 )
-def test_outcomes(outcome: Outcome, clause: str) -> None:
+def test_outcome_is_a_clause(outcome: Outcome, clause: str) -> None:
+    """Declared words come first, and those for all outcomes."""
     assert LOAN.outcome(outcome) == clause
     for_all = Wording(outcomes={"*": "you would pay less"})
     assert for_all.outcome(outcome) == "you would pay less"
 
 
-def test_labels_are_known_in_any_spelling() -> None:
+def test_labels_have_any_spelling() -> None:
+    """The number 1 is the text "1"."""
     wording = Wording(outcomes={1: "approved", "0": "refused"})
     assert wording.outcome(Outcome(1)) == wording.outcome(Outcome(1.0)) == "approved"
     assert wording.outcome(Outcome(0)) == "refused"
 
 
-def test_the_largest_changes_come_first() -> None:
-    answer = Answer(
-        parts={
-            "a": Interval(99, 99),
-            "b": Interval(50, 60),
-            "c": frozenset({"x"}),
-            "d": Interval(0, 0),
-        },
-        outcome=Outcome(1),
-        nodes={},
-    )
-    person = {"a": 100, "b": 100, "c": "y", "d": 0.5}
-    found = changes_of(answer, person, Wording())
-    assert [(each.column, each.size) for each in found] == [
+def test_largest_changes_come_first() -> None:
+    """Sizes are shares of the person's own number; a category or a text is a whole change."""
+    parts: dict[str, Part] = {
+        "a": Interval(99, 99),
+        "b": Interval(50, 60),
+        "c": frozenset({"x"}),
+        "d": Interval(0, 0),
+    }
+    answer = Answer(parts=parts, outcome=Outcome(1), nodes={})
+    changes = changes_of(answer, {"a": 100, "b": 100, "c": "y", "d": "abc"}, Wording())
+    assert [(found.column, found.size) for found in changes] == [
         ("c", 1),
         ("d", 1),
         ("b", 0.4),
@@ -396,46 +348,31 @@ def test_the_largest_changes_come_first() -> None:
     ]
 
 
-def test_a_text_among_numbers_is_a_large_change() -> None:
-    answer = Answer(parts={"a": Interval(0, 0)}, outcome=Outcome(1), nodes={})
-    (change,) = changes_of(answer, {"a": "abc"}, Wording())
-    assert (change.text, change.size) == ("a 0 instead of “abc”", 1.0)
-
-
-def test_equal_languages_have_equal_hashes() -> None:
-    copied = {**ENGLISH, "language": "xx"}
-    again = json.loads(json.dumps(copied))
-    assert Language.of(copied) != Language.of("en")
-    assert Language.of(copied) == Language.of(again)
-    assert hash(Language.of(copied)) == hash(Language.of(again))
-
-
-def test_wordings_are_compared_copied_and_written() -> None:
+def test_wordings_compare_by_content() -> None:
+    """Copies and what JSON makes of them are equal."""
     again = Wording.from_plain(json.loads(json.dumps(LOAN.to_plain())))
     assert again == LOAN == pickle.loads(pickle.dumps(LOAN))
     assert hash(again) == hash(LOAN)
     assert Wording() != LOAN
 
 
-def test_a_language_is_a_file(tmp_path: Path) -> None:
-    assert shipped_languages() == ("de", "en")
-    content = Language.of("en").to_plain()
-    assert content == "en"
-    own = json.loads(json.dumps(ENGLISH))
-    own["language"] = "plain"
-    own["answers"]["one"] = "{Outcome} if you change {changes}."
+def test_language_may_be_a_file(tmp_path: Path) -> None:
+    """A logged wording contains it, as the file may not be there where it is read."""
+    content = copy.deepcopy(ENGLISH)
+    content["language"] = "plain"
+    content["answers"]["one"] = "{Outcome} if you change {changes}."
     file = tmp_path / "plain.json"
-    file.write_text(json.dumps(own), "utf-8")
+    file.write_text(json.dumps(content), "utf-8")
     wording = Wording(language=file)
-    assert said({"term": Interval(1, 1)}, {"term": 2}, wording) == (
-        "The model would predict “good” if you change term 1 instead of 2."
-    )
-    # A bundle takes it along, as the file may not be there where it is opened.
     file.unlink()
-    assert Wording.from_plain(wording.to_plain()) == wording == pickle.loads(pickle.dumps(wording))
+    assert "if you change term" in said({"term": Interval(1, 1)}, {"term": 2}, wording)
+    again = Wording.from_plain(wording.to_plain())
+    assert again == wording == pickle.loads(pickle.dumps(wording))
+    assert hash(again) == hash(wording)
 
 
-def test_languages_have_the_same_texts_and_places() -> None:
+def test_languages_have_the_same_texts() -> None:
+    """Every text of English is there in the others."""
     english = Language.of("en").sections
     for code in shipped_languages():
         other = Language.of(code).sections
@@ -444,42 +381,65 @@ def test_languages_have_the_same_texts_and_places() -> None:
             assert set(other[section]) == set(english[section]), (code, section)
 
 
-def test_what_is_no_language_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match=r"no such language .* de, en, or the path"):
-        Wording(language="fr")
-    with pytest.raises(SchemaError, match="language must be one of de, en"):
-        Wording(language=3)
-    content = json.loads(
-        (Path(__file__).parents[2] / "cfk_plugin/languages/de.json").read_text("utf-8")
-    )
-    content["answers"]["one"] = "{Outcome}: {canges}"
-    with pytest.raises(
-        SchemaError, match=r"answers.one has places that nothing fills; .*\{changes\}"
-    ):
+@pytest.mark.parametrize("language", ["fr", 3])
+def test_unknown_language_is_refused(language: Any) -> None:
+    """The error lists the languages that there are."""
+    with pytest.raises(SchemaError, match="de, en"):
+        Wording(language=language)
+
+
+@pytest.mark.parametrize(
+    ("section", "text"),
+    [
+        ("answers.one", "{Outcome}: {canges}"),
+        ("answers.one", "{Outcome} {changes"),
+        ("answers.one", "{Outcome} {changes} {}"),
+        ("answers.one", "{ {changes}"),
+        ("answers.one", None),
+        ("dates.day", "{dya}"),
+        ("units.month.few", "{} months"),
+    ],
+)
+def test_faulty_language_is_refused(section: str, text: str | None) -> None:
+    """The error names the text that is missing, or whose places nothing fills."""
+    content = copy.deepcopy(ENGLISH)
+    *path, name = section.split(".")
+    texts = content
+    for part in path:
+        texts = texts[part]
+    texts[name] = text
+    if text is None:
+        del texts[name]
+    with pytest.raises(SchemaError, match=path[0]):
         Language.of(content)
-    for text in ("{Outcome} {changes", "{Outcome} {changes} {}", "{ {changes}"):
-        content["answers"]["one"] = text
-        with pytest.raises(SchemaError, match=r"answers\.one has places that nothing fills"):
-            Language.of(content)
-    # A copy of the English file is checked as any other.
-    english = json.loads(json.dumps(ENGLISH))
-    english["dates"]["day"] = "{dya}"
-    with pytest.raises(SchemaError, match=r"dates\.day has places that nothing fills"):
-        Language.of(english)
-    del content["answers"]["one"]
-    with pytest.raises(SchemaError, match="answers lacks one; begin with a copy of"):
-        Language.of(content)
+
+
+def test_broken_language_file_is_refused(tmp_path: Path) -> None:
+    """A file that is not JSON."""
     (tmp_path / "broken.json").write_text("{", "utf-8")
     with pytest.raises(SchemaError, match="cannot be read as JSON"):
         Language.of(tmp_path / "broken.json")
 
 
 @pytest.mark.parametrize(
-    "wrong", ["in {0}", "in {", "blood pressure", {}, 3, {"a": 1}, {"a": ""}, "{x|y}", "{} {x}"]
+    ("settings", "message"),
+    [
+        *(
+            ({"phrases": {"city": wrong}}, "column 'city'")
+            for wrong in ["in {0}", "in {", "blood pressure", {}, 3, {"a": 1}, {"a": ""}, "{x|y}"]
+        ),
+        ({"phrases": {"loans": "{} {a|b|c}"}}, "more plural forms"),
+        *(
+            ({name: wrong}, f"{name} must be a mapping")
+            for name in ("titles", "units", "outcomes")
+            for wrong in ("a", {"term": 3}, {"term": ""})
+        ),
+    ],
 )
-def test_a_phrase_that_cannot_be_filled_is_refused(wrong: Any) -> None:
-    with pytest.raises(SchemaError, match="column 'city': a phrase is a text such as"):
-        Wording(phrases={"city": wrong})
+def test_unusable_words_are_refused(settings: dict[str, Any], message: str) -> None:
+    """Phrases have one place for the number, and other words are texts."""
+    with pytest.raises(SchemaError, match=message):
+        Wording(**settings)
 
 
 @pytest.mark.parametrize("scale", [0, -0.01, 1 / 60, 0.03, np.nan, np.inf, True, "0.01"])
@@ -514,22 +474,18 @@ def test_scale_decides_plural_form() -> None:
     assert change("pay", Interval(500, 500), 300, wording) == in_euros
 
 
-def test_language_file_has_its_plural_forms(tmp_path: Path) -> None:
+def test_language_has_its_plural_forms(tmp_path: Path) -> None:
     """A language with more than two forms brings its own rule."""
     file = tmp_path / "pl.json"
     file.write_text(json.dumps(polish()), "utf-8")
     words = {"loans": "{} {kredyt|kredyty|kredytów}"}
     wording = Wording(language=file, phrases=words, units={"term": "month"})
-    forms = {1: "miesiąc", 2: "miesiące", 12: "miesięcy", 22: "miesiące", 1112: "miesięcy"}
+    forms = {1: "miesiąc", 2: "miesiące", 12: "miesięcy", 22: "miesiące", 1.5: "miesiąca"}
     for number, form in forms.items():
-        assert wording.described("term", Interval(number, number)).endswith(f"{number} {form}")
-    assert wording.described("term", Interval(1.5, 1.5)).endswith(" 1,5 miesiąca")
-    assert wording.described("term", Interval(2, 5)).endswith(" 2 do 5 miesięcy")
+        assert wording.described("term", Interval(number, number)).endswith(f" {form}")
     assert wording.described("loans", Interval(3, 3)) == "trzy kredyty"
     assert wording.described("loans", Interval(7, 7)) == "7 kredytów"
     assert wording.described("town", frozenset("abcdef")).endswith(" i trzy inne")
-    assert wording.described("town", frozenset("abcdefgh")).endswith(" i 5 innych")
-    assert Wording.from_plain(wording.to_plain()) == wording
 
 
 @pytest.mark.parametrize("rule", ["n > 1", "n != 1 ? 3 : 0", "1 / n", "import os", "n ** 9", ""])
@@ -539,24 +495,3 @@ def test_plural_rule_is_checked(rule: str) -> None:
     content["plurals"] = {"categories": ["other"], "rule": rule}
     with pytest.raises(SchemaError, match=r"plurals\.rule"):
         Language.of(content)
-
-
-def test_unit_refuses_unknown_plural_category() -> None:
-    """A text that is never used is probably a mistake."""
-    content = copy.deepcopy(ENGLISH)
-    content["units"]["month"]["few"] = "{} months"
-    with pytest.raises(SchemaError, match=r"units\.month has the form 'few'"):
-        Language.of(content)
-
-
-def test_phrase_refuses_superfluous_forms() -> None:
-    """English has two forms."""
-    with pytest.raises(SchemaError, match="more plural forms than the language, which has 2"):
-        Wording(phrases={"loans": "{} {a|b|c}"})
-
-
-@pytest.mark.parametrize("name", ["titles", "units", "outcomes"])
-@pytest.mark.parametrize("wrong", ["a", {"term": 3}, {"term": ""}])
-def test_words_are_texts(name: str, wrong: Any) -> None:
-    with pytest.raises(SchemaError, match=f"{name} must be a mapping"):
-        Wording(**{name: wrong})

@@ -35,7 +35,10 @@ def of_attacks(*names: str, column: str = "value") -> pd.Series:
 
 # What a passage of the README is about, and the figures that it has to contain.
 CLAIMS = {
-    "looks up who matches an answer": [span(of_attacks("look-up"), 2)],
+    "looks up who matches an answer": [
+        span(of_attacks("look-up"), 2),
+        span(of_attacks("look-up", column="control"), 2),
+    ],
     "to see who gets this answer": [span(of_attacks("rerun"), 2)],
     "what the model said about every person": [span(of_attacks("outcome-known"), 2)],
     "asks the model which people": [span(of_attacks("model-asked"), 2)],
@@ -46,10 +49,9 @@ CLAIMS = {
         span(of_attacks("sybil-rank"), 2),
         span(of_attacks("sybil-rank", column="control"), 2),
     ],
-    "compares what you published": [
+    "compares two catalogues": [
         span(of_attacks("joiner-desired", "joiner-refused"), 2),
         span(of_attacks("turnover-joined", "turnover-left"), 2),
-        span(of_attacks("turnover-joined", "turnover-left", column="control"), 2),
     ],
     "who has the desired outcome": [
         span(100 * of_attacks("outcome-certain"), 0),

@@ -55,7 +55,6 @@ NOT_RUN = {
 
 NEEDS = {
     "README.md": "dice_ml",
-    "docs/explanation/compared.md": "nice",
     "docs/tutorials/quick-start.md": "dice_ml",
     "docs/how-to/protect-on-spark.md": "pyspark",
     "docs/how-to/answer-with-prototypes.md": "opendp",
@@ -70,13 +69,11 @@ OWN_PROCESS = {
 }
 
 SLOW = {
-    "docs/explanation/compared.md",
     "docs/explanation/methods-of-the-papers.md",
-    "docs/how-to/answer-from-a-catalogue.md",
+    "docs/how-to/publish-a-catalogue.md",
     "docs/how-to/answer-with-prototypes.md",
     "docs/how-to/audit-a-release.md",
     "docs/how-to/choose-a-policy.md",
-    "docs/how-to/keep-a-budget.md",
     "docs/how-to/log-to-mlflow.md",
     "docs/how-to/make-a-report.md",
     "docs/how-to/protect-on-spark.md",

@@ -51,17 +51,3 @@ def test_project_installs_and_keeps_the_contract(
     assert load_plugins().versions()["cfk-flipper"] == "0.1.0"
     monkeypatch.setenv("CFK_DISABLE_PLUGINS", "flipper")
     assert "cfk-flipper" not in load_plugins().versions()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_plugin_with_hooks_prints_what_the_page_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write(tmp_path / "script", "counting.py")
-    (output,) = re.findall(
-        r"^`counting\.py`\n\n```python\n.*?^```\n\n```text\n(.*?)^```$",
-        PAGE.read_text(encoding="utf-8"),
-        re.M | re.S,
-    )
-    runpy.run_path(str(folder / "counting.py"), run_name="__main__")
-    assert capsys.readouterr().out == output

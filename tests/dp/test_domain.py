@@ -176,7 +176,7 @@ def test_inferring_warns_is_remembered_and_leaves_what_it_was_not_asked_for() ->
         ({"columns": {"sex": Attribute(categories=[])}}, "at least one"),
         ({"columns": {"sex": Attribute(categories=["m", "m"])}}, "distinct"),
         ({"columns": {"level": Attribute(categories=["m"])}}, "nominal"),
-        ({"columns": {"sex": Attribute(categories=[None])}}, "texts, numbers or booleans"),
+        ({"columns": {"sex": Attribute(categories=[None])}}, "number or boolean"),
         ({"nullable": ["nobody"]}, "unknown column"),
     ],
 )

@@ -14,7 +14,6 @@ import secrets
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +35,11 @@ from cfk_plugin import (
     hookimpl,
     protect,
 )
-from cfk_plugin.errors import CFKError, UntrackedWarning
+from cfk_plugin.errors import CFKError
 from cfk_plugin.hookspecs import Proposal, ProtectionRequest
 from cfk_plugin.tracking.logger import RunLogger
-from tracked import journaled
 
-N = 120
+N = 60
 QUASI = ["age", "size", "town", "seen"]
 FEATURES = [*QUASI, "pay", "debt", "note"]
 
@@ -119,9 +117,7 @@ ENDS = np.array([int.from_bytes(image[-7:], "little") for image, _ in IMAGES], d
 
 
 def sentinels_in(content: str | bytes) -> set[Any]:
-    """Return the sentinels that a text or a file holds in any form: all their ends are looked up at
-    once.
-    """
+    """Return the sentinels that a text or a file has in any form: all ends are looked up at once."""
     data = bytes(8) + (content.encode(errors="replace") if isinstance(content, str) else content)
     runs = [
         np.frombuffer(data[i : len(data) - (len(data) - i) % 8], dtype="<u8") >> 8 for i in range(8)
@@ -145,20 +141,14 @@ def released_values(results: Sequence[Explanations]) -> set[Any]:
 def assert_clean(
     content: str | bytes, results: Sequence[Explanations] = (), what: str = "", but: Any = ()
 ) -> None:
-    """Check that something holds no sentinel but those that were released, be it rounded (DiCE
-    rounds).
-    """
+    """Check that something has no sentinel but released ones, which DiCE may have rounded."""
     shown = released_values(results) | set(but)
     numbers = np.array([value for value in shown if isinstance(value, float)] or [np.inf])
-    found = sentinels_in(content) - shown
-    found = {
-        value
-        for value in found
-        if not (isinstance(value, float) and np.abs(numbers - value).min() < 1e-3)
-    }
-    assert not found, (
-        f"{what or content[:200]!r} shows {len(found)} values, for example {min(found, key=str)!r}"
-    )
+    secret = []
+    for value in sentinels_in(content) - shown:
+        if not isinstance(value, float) or np.abs(numbers - value).min() >= 1e-3:
+            secret.append(value)
+    assert not secret, f"{what or content[:200]!r} shows {len(secret)} values, as {secret[0]!r}"
 
 
 def model(rows: pd.DataFrame) -> np.ndarray:
@@ -205,37 +195,23 @@ class Watch:
 
 def outputs(result: Explanations) -> Iterator[str]:
     """Yield everything that a result can write."""
-    shown, audit, about = result.to_frame(), result.audit_frame(), result.about
-    things = (
-        result,
-        result.summary(),
-        result.provenance,
-        result.findings,
-        result.policy,
-        result[1:],
-    )
-    yield from (
-        repr(thing)
-        for thing in (*things, about, about.population, about.environment, audit.to_dict())
-    )
-    yield from (str(result), result.to_json(), shown.to_csv(), shown.to_string(), audit.to_csv())
+    frame = result.to_frame()
+    audit = result.audit_frame()
+    about = result.about
+    yield from map(repr, (result, result.summary(), result.provenance, result.findings))
+    yield from map(repr, (result.policy, about, about.population, about.environment))
+    yield from (str(result), result.to_json(), result._repr_html_(), result.policy._repr_html_())
+    yield from (frame.to_csv(), frame.to_string(), audit.to_csv(), repr(audit.to_dict()))
     stranger = {**dict.fromkeys(QUASI, 0), "town": "here", "seen": pd.Timestamp("2001-01-01")}
     stranger |= {"pay": 1, "debt": 1.0, "note": "x"}
-    yield result._repr_html_() + result.policy._repr_html_() + result[1:]._repr_html_()
     for entry in result:
-        yield entry._repr_html_() + (
-            entry.certificate._repr_html_() if entry.status == "released" else ""
-        )
-        yield repr(entry) + str(entry) + repr(entry.to_dict()) + entry.text(stranger)
+        yield from (repr(entry), str(entry), repr(entry.to_dict()), entry._repr_html_())
+        yield entry.text(stranger)
         if isinstance(entry, GeneralizedCounterfactual):
-            yield (
-                repr(entry.cells())
-                + repr(entry.certificate)
-                + repr(entry.region)
-                + repr(entry.region.to_dict())
-            )
-            yield repr(entry.certificate.to_dict()) + repr(entry.parts())
-            yield repr(entry.recount) + repr(entry.recount.to_dict())
+            yield from map(repr, (entry.cells(), entry.region, entry.region.to_dict()))
+            yield from map(repr, (entry.parts(), entry.recount, entry.recount.to_dict()))
+            certificate = entry.certificate
+            yield from (repr(certificate), repr(certificate.to_dict()), certificate._repr_html_())
 
 
 @pytest.fixture
@@ -250,7 +226,7 @@ def watch(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -
 
 
 def test_sentinels_are_found() -> None:
-    """The test's own eyes: each spelling of a value is seen, and a released one is let through."""
+    """Each spelling of a value is seen, and a released one is let through."""
     for name in ("age", "size", "town", "seen", "pay", "debt", "note"):
         value = TRAIN[name].tolist()[3]
         for image in images(value):
@@ -258,8 +234,6 @@ def test_sentinels_are_found() -> None:
         with pytest.raises(AssertionError, match="shows 1 values"):
             assert_clean(f"before {value} after")
         assert_clean(f"before {value} after", but=[value])
-    with pytest.raises(AssertionError, match="for example"):
-        assert_clean(TRAIN.to_string())
     for name in ("age", "size", "pay", "debt"):
         assert len(sentinels_in(b"x" + TRAIN[name].to_numpy().tobytes())) == N
     assert len(set(SENTINELS)) == TRAIN.size
@@ -274,49 +248,33 @@ def nearest() -> NearestUnlikeNeighbour:
     return NearestUnlikeNeighbour(TRAIN, model, features=FEATURES)
 
 
-WAYS: dict[str, dict[str, Any]] = {
-    name: {"policy": LOOKUP, "method": name} for name in ("auto", "grasp", "mondrian")
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_results_show_nothing_else(watch: Watch, way: str) -> None:
+def test_results_show_nothing_else(watch: Watch) -> None:
     """Of native counterfactuals, and of some that are withheld."""
-    settings = {"model": model, "population": POPULATION, **WAYS[way]}
-    private = protect(nearest(), **settings)
+    private = protect(nearest(), model=model, population=POPULATION, policy=LOOKUP)
     result = watch.run(lambda: private.explain(QUERIES))
     assert set(result.findings) == {"native"}
     assert len(result.released) == len(QUERIES)
-    assert_clean(repr(private) + str(private) + repr(nearest()))
-    anonymizer = KAnonymizer(**WAYS[way])
-    assert_clean(anonymizer._repr_html_() + anonymizer.fit(POPULATION, model, 1)._repr_html_())
-    assert_clean(POPULATION._repr_html_() + private._repr_html_())
-    assert_clean(POPULATION.schema._repr_html_() + POPULATION.risk_profile()._repr_html_())
-    answer = WANTED.astype(object).reset_index(drop=True)
-    answer.loc[0, "town"] = f"{TRAIN['town'][5]}-{TRAIN['town'][6]}"
-    answer.loc[1, "age"] = f"about {TRAIN['age'][7]}"
-    answer.loc[2, FEATURES] = TRAIN.loc[QUERIES.index[0], FEATURES].tolist()
-    result = watch.explain(lambda rows: answer, **settings, desired=1)
-    assert [getattr(e, "reason", None) for e in result] == [
-        "unknown_category",
-        "invalid_value",
-        "not_desired",
-        None,
-    ]
+    anonymizer = KAnonymizer(policy=LOOKUP).fit(POPULATION, model, 1)
+    for shown in (private, anonymizer, POPULATION, SCHEMA, POPULATION.risk_profile()):
+        assert_clean(repr(shown) + str(shown) + shown._repr_html_())
+    answers = WANTED.astype(object).reset_index(drop=True)
+    answers.loc[0, "town"] = f"{TRAIN['town'][5]}-{TRAIN['town'][6]}"
+    answers.loc[1, "age"] = f"about {TRAIN['age'][7]}"
+    answers.loc[2, FEATURES] = TRAIN.loc[QUERIES.index[0], FEATURES].tolist()
+    result = watch.explain(lambda rows: answers, policy=LOOKUP, desired=1)
+    reasons = [getattr(entry, "reason", None) for entry in result]
+    assert reasons == ["unknown_category", "invalid_value", "not_desired", None]
 
 
 def test_catalogue_shows_nothing_else(watch: Watch) -> None:
-    """Answers and entries; answers may repeat the values of who asks."""
+    """Answers and entries; answers may repeat the values of the query."""
     known = TRAIN.drop(columns="note")  # free text has no value that could be shared
     people = Population.from_frame(known, Schema.from_frame(known, **OPTIONS))
-    policy = PrivacyPolicy(k=5)
-    private = protect(nearest(), model=model, population=people, policy=policy, desired=1)
-    result = watch.run(lambda: private.explain(QUERIES.drop(columns="note")))
+    anonymizer = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(people, model, 1)
+    result = watch.run(lambda: anonymizer.explain(QUERIES.drop(columns="note")))
     watch.but = set(QUERIES.to_numpy().ravel().tolist())
     assert result.released
-    assert_clean(repr(private) + str(private) + private._repr_html_())
-    anonymizer = KAnonymizer(policy=policy).fit(people, model, 1)
-    assert_clean(anonymizer._repr_html_())
+    assert_clean(repr(anonymizer) + anonymizer._repr_html_())
     watch.run(anonymizer.published)
 
 
@@ -349,17 +307,10 @@ def test_dice_shows_nothing_else(watch: Watch) -> None:
     assert "native" in result.findings
     assert len(result.released) == 4
     native = private.generate_counterfactuals(queries, **options)
-    text = native.to_json() + "".join(
-        str(frame.to_dict())
-        for examples in native.cf_examples_list
-        for frame in (examples.final_cfs_df, examples.final_cfs_df_sparse)
-        if frame is not None
-    )
     with warnings.catch_warnings(action="ignore"):
-        held = pickle.dumps(native)  # the caller's own result: what it holds is what it shows
-    for content in (text, held):
+        contents = [native.to_json(), pickle.dumps(native), pickle.dumps(vars(native))]
+    for content in contents:
         assert_clean(content, watch.results, but=queries.to_numpy().ravel().tolist())
-    assert_clean(repr(private) + str(private))
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -399,8 +350,6 @@ UNREADABLE: list[Any] = [
     quote,
     lambda rows: WANTED.set_index("town").T,
     lambda rows: str(TRAIN.to_dict()),
-    lambda rows: TRAIN.to_dict(),
-    lambda rows: [{TRAIN["town"][0]: 1}, {"a": 1}],
     lambda rows: WANTED.assign(query=TRAIN["town"][:4].tolist()),
     lambda rows: pd.DataFrame(
         [TRAIN["town"][:7].tolist()] * 4, columns=[*TRAIN["town"][:6], TRAIN["town"][0]]
@@ -473,14 +422,10 @@ def answer(rows: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def files(folder: Path, name: str = "*") -> list[Path]:
-    return [path for path in folder.rglob(name) if path.is_file()]
-
-
 def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
     import pyarrow.parquet as pq
 
-    for path in files(folder):
+    for path in filter(Path.is_file, folder.rglob("*")):
         assert_clean(str(path))
         assert_clean(path.read_bytes(), results, path.name)
         if path.suffix == ".parquet":
@@ -492,78 +437,28 @@ def assert_clean_files(folder: Path, results: list[Explanations]) -> None:
             )
 
 
-def test_files_show_nothing_else(
-    watch: Watch, mlflow_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Logged, with groups, lies and failures; written by hand; and told in a report of
-    all that.
-    """
+def test_files_show_nothing_else(watch: Watch, mlflow_store: str, tmp_path: Path) -> None:
+    """Logged, with groups and failures; written by hand; and told in a report of all that."""
     import mlflow
 
-    from parts import tables_of
-
     logger = RunLogger(experiment="canaries")
-    asked = {
-        "model": model,
-        "population": POPULATION,
-        "policy": LOOKUP,
-        "groups": "desk",
-    }
+    settings = {"model": model, "population": POPULATION, "policy": LOOKUP, "groups": "desk"}
     queries = QUERIES.assign(desk=["n", "s", None, "n"])
-    for lies in (False, True):
-        private = protect(answer, **asked)
-        if lies:
-            anonymizer = private._wrapped.anonymizer
-            anonymizer.lookup_ = replace(anonymizer.lookup_, protector=Protecting(raw_rows))
-        for _ in range(2):
-            result = watch.run(lambda private=private: private.explain(queries))
-            run = logger.log(result)
-    first = watch.results[0]
+    first = watch.explain(answer, queries, **settings)
+    run = logger.log(first)
     assert len(first.released) == 3
-    with mlflow.start_run() as started:
-        failed = watch.explain(answer, queries, **asked, plugins=[Hook("detect", quote)])
-        assert failed.log() == started.info.run_id
-        assert not failed.released
-    assert watch.explain(quote, queries, **asked) is None
+    lying = watch.explain(answer, queries, **settings, method=Protecting(raw_rows))
+    failed = watch.explain(answer, queries, **settings, plugins=[Hook("detect", quote)])
+    for result in (lying, failed):
+        assert not result.released
+        logger.log(result)
     (tmp_path / "result.json").write_text(first.to_json(), encoding="utf-8")
     first.to_frame().astype(str).to_parquet(tmp_path / "result.parquet")
     first.audit_frame().to_csv(tmp_path / "audit.csv")
-    rows = tables_of(files(tmp_path, "part-*.json"))
-    seen = {name for name in rows if rows[name].any()}
-    assert {
-        "group",
-        "seconds",
-        "ncp.town",
-        "disclosure",
-        "finding",
-    } <= seen
-    told = {path.name for path in files(tmp_path) if path.parent.name == "cfk"}
-    assert told == {"policy.json", "population.json", "environment.json", "summary.json"}
-    assert first.policy.sha256.encode() in (tmp_path / "mlflow.db").read_bytes()
     assert_clean_files(tmp_path, watch.results)
     assert_clean(json.dumps(mlflow.get_run(run).to_dictionary(), default=str), watch.results)
     # a report shows no value of an attribute at all, released or not
     report = PrivacyReport.of_experiment("canaries")
-    assert {a["name"] for a in report.data.attributes} == set(TRAIN.columns)  # names alone
-    texts = [report.to_json(), report.to_html(), report._repr_html_(), repr(report)]
-    assert_clean("\n".join(texts))
-    report.log()
-    written = files(tmp_path, "report*")
-    assert written
-    for path in written:
-        assert_clean(path.read_bytes(), what=path.name)
-    for path in files(tmp_path, "part-*.json"):
-        path.write_bytes(path.read_bytes()[:-40])
-    watch.run(lambda: PrivacyReport.of_experiment("canaries"))
-    assert isinstance(watch.errors[-1], CFKError)
-
-
-def test_journal_shows_nothing_else(watch: Watch, tmp_path: Path) -> None:
-    """It has the record that the server did not take."""
-    journal = tmp_path / "journal.jsonl"
-    logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=journal)
-    with pytest.warns(UntrackedWarning) as caught:
-        logger.submit(watch.explain(answer, policy=LOOKUP))
-    assert_clean("\n".join(str(warning.message) for warning in caught))
-    assert len(journaled(journal)) == 1
-    assert_clean_files(tmp_path, watch.results)
+    assert {attribute["name"] for attribute in report.data.attributes} == set(TRAIN.columns)
+    for text in (report.to_json(), report.to_html(), report._repr_html_(), repr(report)):
+        assert_clean(text)

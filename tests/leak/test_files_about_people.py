@@ -16,14 +16,26 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier
 
-from cfk_plugin import KAnonymizer, Population, PrivacyPolicy, Schema, log_protected_model
+from cfk_plugin import (
+    Explanations,
+    KAnonymizer,
+    Population,
+    PrivacyPolicy,
+    Schema,
+    log_protected_model,
+)
 from cfk_plugin.errors import UntrackedWarning
+from cfk_plugin.protection.catalogue_file import CatalogueFile
 from cfk_plugin.release.publication import catalogue_page
 from cfk_plugin.report.privacy_report import PrivacyReport
 from cfk_plugin.tracking.logger import RunLogger
@@ -51,92 +63,82 @@ TRAIN = people(200, first=0)
 ASKING = people(400, first=500)
 
 
-def model(rows: pd.DataFrame) -> np.ndarray:
+def is_tall(rows: pd.DataFrame) -> np.ndarray:
     return rows["height"].to_numpy(dtype=float) > 165
 
 
-class Gate:
-    """The model as an object, which is pickled by the name of its class."""
-
-    def predict(self, rows: pd.DataFrame) -> np.ndarray:
-        return model(rows)
+QUERIES = ASKING[~is_tall(ASKING)].head(30).reset_index(drop=True)
 
 
-QUERIES = ASKING[~model(ASKING)].head(30).reset_index(drop=True)
+@pytest.fixture(scope="module")
+def anonymizer() -> KAnonymizer:
+    """Return a catalogue of the people, for a model that can be logged."""
+    schema = Schema.from_frame(TRAIN, quasi_identifiers=["age", "height"], subject="name")
+    features = TRAIN[list(schema.features)]
+    height = make_column_transformer(("passthrough", ["height"]))
+    model = make_pipeline(height, DecisionTreeClassifier(max_depth=1))
+    model.fit(features, is_tall(features))
+    population = Population.from_frame(TRAIN, schema, key=KEY)
+    return KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population, model, desired=True)
 
 
-def population() -> Population:
-    schema = Schema.from_frame(TRAIN, quasi_identifiers=["age", "height"], identifiers=["name"])
-    return Population.from_frame(TRAIN, schema, key=KEY)
-
-
-def fitted(guarantee: str = "catalogue") -> KAnonymizer:
-    policy = PrivacyPolicy(k=5, guarantee=guarantee)
-    return KAnonymizer(policy=policy).fit(population(), Gate(), desired=True)
+@pytest.fixture(scope="module")
+def answers(anonymizer: KAnonymizer) -> Explanations:
+    return anonymizer.explain(QUERIES)
 
 
 # --- the files ---
 
 
-def released_answers(folder: Path) -> None:
-    (folder / "released.json").write_text(fitted().explain(QUERIES).to_json())
-
-
-def published_catalogue(folder: Path) -> None:
-    anonymizer = fitted()
+def published_catalogue(anonymizer: KAnonymizer, folder: Path) -> None:
     (folder / "catalogue.json").write_text(anonymizer.published().to_json())
     anonymizer.published().to_frame().to_csv(folder / "catalogue.csv", index=False)
 
 
-def page_of_catalogue(folder: Path) -> None:
-    page = catalogue_page(fitted().published(), population())
+def page_of_catalogue(anonymizer: KAnonymizer, folder: Path) -> None:
+    page = catalogue_page(anonymizer.published(), anonymizer.population_)
     (folder / "page.html").write_text(page)
 
 
-def saved_catalogue(folder: Path) -> None:
-    catalogue = fitted().catalogue_
-    assert catalogue is not None
-    catalogue.save(folder / "saved.cfk", key=KEY)
-
-
-def logged_model_of_catalogue(folder: Path) -> None:
+def logged_model(anonymizer: KAnonymizer, folder: Path) -> None:
     with mlflow.start_run():
-        found = log_protected_model(fitted(), code_paths=[__file__], pip_requirements=[])
-    mlflow.artifacts.download_artifacts(found.model_uri, dst_path=str(folder))
-    for own in [*folder.rglob(Path(__file__).name), *folder.rglob("*.whl")]:
-        own.unlink()  # this file says which values there are, and the wheel is code
+        info = log_protected_model(anonymizer, pip_requirements=[])
+    mlflow.artifacts.download_artifacts(info.model_uri, dst_path=str(folder))
+    for wheel in folder.rglob("*.whl"):
+        wheel.unlink()  # it is code
+    file = CatalogueFile.read(next(folder.rglob("*.cfk")))
+    assert not any(".first" in name for name in file.arrays)  # digests that recognise people
 
 
-def logged_run(folder: Path) -> str:
-    run: str = fitted().explain(QUERIES).log()
+def logged_run(answers: Explanations, folder: Path) -> None:
+    run = answers.log()
     mlflow.artifacts.download_artifacts(run_id=run, dst_path=str(folder))
     (folder / "run.json").write_text(json.dumps(mlflow.get_run(run).to_dictionary()))
-    return run
 
 
-def journal(folder: Path) -> None:
+def journal(answers: Explanations, folder: Path) -> None:
     logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=folder / "journal.jsonl")
     with pytest.warns(UntrackedWarning):
-        logger.submit(fitted().explain(QUERIES))
+        logger.submit(answers)
 
 
-def privacy_report(folder: Path) -> None:
-    report = PrivacyReport.of_runs([logged_run(folder)])
-    for path in folder.iterdir():
-        if path.is_file():
-            path.unlink()
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
+def privacy_report(answers: Explanations, folder: Path) -> None:
+    report = PrivacyReport.of_runs([answers.log()])
     report.save(folder / "report.html")
     report.save(folder / "report.json")
 
 
-FILES: dict[str, Callable[[Path], object]] = {
-    "released answers": released_answers,
+Write = Callable[[Any, Path], object]
+OF_CATALOGUE: dict[str, Write] = {
     "published catalogue": published_catalogue,
     "page of a catalogue": page_of_catalogue,
-    "saved catalogue": saved_catalogue,
-    "logged model of a catalogue": logged_model_of_catalogue,
+    "saved catalogue": lambda anonymizer, folder: anonymizer.catalogue_.save(
+        folder / "saved.cfk", key=KEY
+    ),
+    "logged model of a catalogue": logged_model,
+}
+OF_ANSWERS: dict[str, Write] = {
+    "released answers": lambda answers, folder: (folder / "a.json").write_text(answers.to_json()),
     "MLflow run": logged_run,
     "journal": journal,
     "privacy report": privacy_report,
@@ -201,30 +203,25 @@ def texts_of(path: Path, content: bytes, numbers: set[float]) -> Iterator[str]:
 
 
 def share(found: list[bool]) -> str:
-    return "all" if all(found) else "some" if any(found) else "none"
+    if all(found):
+        return "all"
+    return "some" if any(found) else "none"
 
 
 def seen_in(content: Content) -> dict[str, str]:
+    """Return of how many people the files have the name, the quasi-identifiers and the pay."""
+    ages = [content.has_number(age) for age in TRAIN["age"]]
+    heights = [content.has_number(height) for height in TRAIN["height"]]
+    quasi = [has_age and has_height for has_age, has_height in zip(ages, heights, strict=True)]
     columns = {
-        "names": [content.has_text(name) for name in TRAIN["name"]],
-        "quasi-identifiers": [
-            content.has_number(age) and content.has_number(height)
-            for age, height in zip(TRAIN["age"], TRAIN["height"], strict=True)
-        ],
-        "private values": [content.has_number(pay) for pay in TRAIN["pay"]],
+        "names": share([content.has_text(name) for name in TRAIN["name"]]),
+        # one of them alone is some
+        "quasi-identifiers": share(quasi) if any(quasi) else share([*ages, *heights]),
+        "private values": share([content.has_number(pay) for pay in TRAIN["pay"]]),
     }
-    asked = [
-        content.has_number(query["age"])
-        or content.has_number(query["height"])
-        or content.has_number(query["pay"])
-        for query in QUERIES.to_dict("records")
-    ]
-    if not any(columns["quasi-identifiers"]):  # one of them alone
-        columns["quasi-identifiers"] = [
-            content.has_number(number) for name in ("age", "height") for number in TRAIN[name]
-        ]
-    who_asks = "some" if any(asked) else "none"
-    return {**{name: share(found) for name, found in columns.items()}, "who asks": who_asks}
+    of_queries = [QUERIES[name].tolist() for name in ("age", "height", "pay")]
+    asks = any(content.has_number(number) for numbers in of_queries for number in numbers)
+    return {**columns, "who asks": "some" if asks else "none"}
 
 
 def documented() -> dict[str, dict[str, str]]:
@@ -240,21 +237,29 @@ def documented() -> dict[str, dict[str, str]]:
     return rows
 
 
-def test_the_table_has_every_file() -> None:
-    assert set(documented()) == set(FILES)
+def test_table_has_every_file() -> None:
+    """No file is documented that is not written, and none is left out."""
+    assert set(documented()) == set(OF_CATALOGUE | OF_ANSWERS)
 
 
 @pytest.mark.usefixtures("mlflow_store")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_has_what_the_table_says(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", OF_CATALOGUE | OF_ANSWERS)
+def test_file_has_documented_people(
+    name: str, anonymizer: KAnonymizer, answers: Explanations, tmp_path: Path
+) -> None:
+    """All, some or none of the people who are in the table, or ask."""
     folder = tmp_path / "files"
     folder.mkdir()
-    FILES[name](folder)
+    if name in OF_CATALOGUE:
+        OF_CATALOGUE[name](anonymizer, folder)
+    else:
+        OF_ANSWERS[name](answers, folder)
     assert seen_in(read(folder)) == documented()[name]
 
 
-def test_what_is_there_is_found(tmp_path: Path) -> None:
+def test_people_are_seen_in_tables(tmp_path: Path) -> None:
+    """Files with everyone, and with one of the people who ask."""
     TRAIN.to_csv(tmp_path / "train.csv", index=False)
     QUERIES.head(1).to_parquet(tmp_path / "asked.parquet")
     assert seen_in(read(tmp_path)) == dict(zip(COLUMNS, ("all", "all", "all", "some"), strict=True))

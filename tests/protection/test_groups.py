@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -104,23 +106,6 @@ def test_clusters_become_groups() -> None:
     assert len(np.unique(np.column_stack([cluster, group]), axis=0)) == 40
 
 
-def test_rounds_of_search_lose_less() -> None:
-    """More rounds divide a mixed table better."""
-    points, caps = people(400, seed=3)
-    losses = []
-    for n_rounds in (0, 20):
-        group = divide(points, K, caps, n_rounds, np.random.default_rng(0))
-        losses.append(mean_ncp(points, group, caps))
-    assert losses[1] < 0.95 * losses[0]
-
-
-def test_equal_generators_give_equal_groups() -> None:
-    """Groups depend on the points and the generator only."""
-    points, caps = people(200, seed=4)
-    first, second = [divide(points, K, caps, 5, np.random.default_rng(9)) for _ in range(2)]
-    assert np.array_equal(first, second)
-
-
 def test_large_numbers_are_told_apart() -> None:
     """Two minutes of the same day are different, although dates are seconds since 1970."""
     seconds = 1.7e9 + np.repeat([0.0, 60.0], K)
@@ -150,15 +135,12 @@ def everyone(n_people: int, seed: int) -> tuple[Floats, Ints, Floats, Mask, Floa
     return points[:n_grouped], group, points[n_grouped:], is_refused, caps
 
 
-def one_row(points: Floats, others: Floats) -> Ints:
-    """Return the people of rows if every person has one, shape (n_points + n_others,)."""
-    return np.arange(len(points) + len(others))
-
-
 def test_people_join_hull_that_grows_least() -> None:
     """The growth of all hulls is compared by brute force; of ties, the smallest hull is chosen."""
     points, group, others, is_refused, caps = everyone(200, seed=5)
-    joined = cover(points, group, others, is_refused, one_row(points, others), caps, K).group
+    joined = cover(
+        points, group, others, is_refused, np.arange(len(points) + len(others)), caps, K
+    ).group
     for other, number in zip(others, joined.tolist(), strict=True):
         growth, cost = growths(points, group, other, caps)
         is_least = growth <= growth.min() + 1e-6
@@ -169,7 +151,9 @@ def test_people_join_hull_that_grows_least() -> None:
 def test_many_people_join_near_hulls() -> None:
     """In a large table most people join the hull that brute force chooses, or a similar one."""
     points, group, others, is_refused, caps = everyone(12_000, seed=6)
-    joined = cover(points, group, others, is_refused, one_row(points, others), caps, K).group
+    joined = cover(
+        points, group, others, is_refused, np.arange(len(points) + len(others)), caps, K
+    ).group
     random = np.random.default_rng(0)
     excess = []
     for i in random.choice(len(others), 15, replace=False).tolist():
@@ -178,60 +162,70 @@ def test_many_people_join_near_hulls() -> None:
     assert np.mean(excess) < 0.02
 
 
-def test_small_hull_takes_nearest_refused_person() -> None:
-    """A fifth of the members must be refused people, if fewer than 2 k people are inside."""
-    points = np.repeat([[0.0], [0.5]], K, axis=0)
-    group = np.repeat([0, 1], K)
-    others = np.array([[0.45], [0.4], [0.1]])
-    is_refused = np.array([True, True, False])
-    result = cover(points, group, others, is_refused, one_row(points, others), np.ones(1), K)
-    assert result.group.tolist() == [1, 1, 0]
-    assert result.extra.tolist() == [[0, 1]]
+@dataclass
+class Line:
+    """Members of groups and other people on a line, and whom the hulls take."""
+
+    members: list[float]
+    group: list[int]
+    others: list[float]
+    is_refused: list[bool]
+    joined: list[int]  # the group of each of the others
+    extra: list[tuple[int, int]]  # refused people who are taken: group, and position of others
+    person: list[int] | None = None  # of each row, the others' after the members'
 
 
-def test_large_hull_takes_no_one_else() -> None:
-    """With 2 k people inside, an attacker cannot tell who has the outcome."""
-    points = np.zeros((K, 1))
-    others = np.array([[0.0]] * K + [[1.0]])
-    is_refused = np.arange(K + 1) == K
+LINES = {
+    # A fifth of the members must be refused people, if fewer than 2 k people are inside.
+    "the nearest": Line(
+        [0.0] * K + [0.5] * K,
+        [0] * K + [1] * K,
+        [0.45, 0.4, 0.1],
+        [True, True, False],
+        joined=[1, 1, 0],
+        extra=[(0, 1)],
+    ),
+    # With 2 k people inside, an attacker cannot tell who has the outcome.
+    "no one": Line([0.0] * K, [0] * K, [0.0] * K + [1.0], [False] * K + [True], [0] * (K + 1), []),
+    "no one else": Line([0.0] * K, [0] * K, [], [], joined=[], extra=[]),
+    # There are 2 k rows inside, but of k people.
+    "rows of members": Line(
+        [0.0] * K + [0.5] * K,
+        [0] * K + [1] * K,
+        [0.0] * K + [0.45],
+        [False] * K + [True],
+        joined=[0] * K + [1],
+        extra=[(0, K)],
+        person=[*range(2 * K), *range(K), 2 * K],
+    ),
+    # Two refused people are needed, and the first has three rows near the hull.
+    "rows of one person": Line(
+        [0.0] * 8 + [0.5] * 15,
+        [0] * 8 + [1] * 15,
+        [0.1, 0.41, 0.42, 0.45],
+        [True] * 4,
+        joined=[0, 1, 1, 1],
+        extra=[(0, 3)],
+        person=[*range(23), 23, 23, 23, 24],
+    ),
+}
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_hulls_take_refused_people(line: Line) -> None:
+    """Only if an attacker could tell otherwise that the people inside have the outcome."""
+    n_rows = len(line.members) + len(line.others)
     result = cover(
-        points, np.zeros(K, np.int64), others, is_refused, one_row(points, others), np.ones(1), K
+        np.array(line.members)[:, None],
+        np.array(line.group),
+        np.array(line.others).reshape(-1, 1),
+        np.array(line.is_refused, dtype=bool),
+        np.arange(n_rows) if line.person is None else np.array(line.person),
+        np.ones(1),
+        K,
     )
-    assert len(result.extra) == 0
-
-
-def test_rows_of_members_do_not_hide_them() -> None:
-    """With 2 k rows of k people inside, a refused person is taken."""
-    points = np.repeat([[0.0], [0.5]], K, axis=0)
-    others = np.array([[0.0]] * K + [[0.45]])
-    person = np.concatenate([np.arange(2 * K), np.arange(K), [2 * K]])
-    group = np.repeat([0, 1], K)
-    is_refused = np.arange(K + 1) == K
-    result = cover(points, group, others, is_refused, person, np.ones(1), K)
-    assert result.extra.tolist() == [[0, K]]
-
-
-def test_refused_person_counts_once() -> None:
-    """Two refused people are needed, and one of them has three rows near the hull."""
-    n_members = 2 * K - 2
-    points = np.repeat([[0.0], [0.5]], [n_members, 3 * K], axis=0)
-    group = np.repeat([0, 1], [n_members, 3 * K])
-    others = np.array([[0.1], [0.41], [0.42], [0.45]])
-    is_refused = np.ones(4, dtype=bool)
-    person = np.append(np.arange(len(points)), len(points) + np.array([0, 0, 0, 1]))
-    result = cover(points, group, others, is_refused, person, np.ones(1), K)
-    assert result.group.tolist() == [0, 1, 1, 1]
-    assert result.extra.tolist() == [[0, 3]]
-
-
-def test_no_one_else_is_no_error() -> None:
-    """If all people have the outcome, there is no one to join."""
-    no_one = np.empty((0, 1))
-    points = np.zeros((K, 1))
-    result = cover(
-        points, np.zeros(K, np.int64), no_one, np.zeros(0, bool), np.arange(K), np.ones(1), K
-    )
-    assert len(result.group) == len(result.extra) == 0
+    assert result.group.tolist() == line.joined
+    assert [tuple(pair) for pair in result.extra.tolist()] == line.extra
 
 
 def test_group_merges_with_the_nearest() -> None:

@@ -27,7 +27,8 @@ def away(explainer: Scfe, answers: pd.DataFrame, queries: pd.DataFrame) -> np.nd
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
-def test_linear_models_are_answered_at_the_distance_of_the_closed_form(norm: str) -> None:
+def test_linear_distance_is_closed_form(norm: str) -> None:
+    """The least move in l1 is along one column, in l2 along the weights."""
     train, model = numbers(200, 3), regression(WEIGHTS, -0.4)
     queries = train[model.predict(train) == 0].head(60)
     explainer = Scfe(train, model, norm=norm, within_ranges=False)
@@ -48,7 +49,8 @@ def test_linear_models_are_answered_at_the_distance_of_the_closed_form(norm: str
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
-def test_the_descent_comes_close_to_the_closed_form(norm: str) -> None:
+def test_descent_is_near_closed_form(norm: str) -> None:
+    """Other models are answered by descent."""
     train, model = numbers(200, 3), regression(WEIGHTS, -0.4)
     queries = train[model.predict(train) == 0].head(60)
     found = []
@@ -61,7 +63,8 @@ def test_the_descent_comes_close_to_the_closed_form(norm: str) -> None:
     assert ratio.mean() < 1.05
 
 
-def test_least_moves_within_room_are_those_of_a_linear_program() -> None:
+def test_least_move_equals_linear_program() -> None:
+    """Each entry of a move has a bound."""
     random = np.random.default_rng(0)
     gradient, room = random.normal(size=(20, 6)), random.random((20, 6))
     gradient[:, 2] = 0
@@ -87,7 +90,8 @@ def test_least_moves_within_room_are_those_of_a_linear_program() -> None:
         assert np.ptp(row[row != 0]) < 1e-9 or len(row[row != 0]) == 0
 
 
-def test_no_answer_where_the_ranges_do_not_reach() -> None:
+def test_ranges_may_allow_no_answer() -> None:
+    """The boundary lies beyond the training rows."""
     train = numbers(50, 2)
     model = regression(np.array([1.0, 1.0]), -50.0)
     assert Scfe(train, model).explain(train).isna().all(axis=None)
@@ -110,7 +114,8 @@ PREPARED = [
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("make", PREPARED)
-def test_slopes_are_those_of_the_models_margins(make: object, classes: int) -> None:
+def test_slopes_equal_differences(make: object, classes: int) -> None:
+    """The margin is that of the desired class over the best other one."""
     train = numbers(120, 4)
     model = make().fit(
         train, np.digitize(train["x0"] + train["x1"] ** 2, [0.5, 1.5][: classes - 1])
@@ -134,7 +139,8 @@ def test_slopes_are_those_of_the_models_margins(make: object, classes: int) -> N
 
 
 @pytest.mark.parametrize("make", [model_of_loans, network_of_loans])
-def test_pipelines_that_encode_mixed_tables_inside_are_read(make: object) -> None:
+def test_pipelines_that_encode_are_read(make: object) -> None:
+    """Mixed tables are encoded inside of the model."""
     train = loans()
     model = make(train)  # type: ignore[operator]
     explainer = Scfe(train, model)
@@ -154,7 +160,8 @@ def test_pipelines_that_encode_mixed_tables_inside_are_read(make: object) -> Non
     assert near.mean() < 0.8  # of six: half of the boundary's l1 distance is far below one category
 
 
-def test_several_classes_and_goals_as_functions() -> None:
+def test_goal_may_be_a_function() -> None:
+    """Or the opposite of one of several classes, or a class that there is not."""
     train = numbers(150, 3)
     labels = np.array(["a", "b", "c"])[np.digitize(train["x0"], [-0.5, 0.5])]
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(train, labels)
@@ -167,7 +174,8 @@ def test_several_classes_and_goals_as_functions() -> None:
     assert Scfe(train, model, desired="d").explain(train).isna().all(axis=None)
 
 
-def test_a_function_of_the_users_gives_the_gradient() -> None:
+def test_user_may_give_the_gradient() -> None:
+    """Of any model, by the encoded rows."""
     train = loans()
     model = model_of_loans(train)
     reading = Scfe(train, model)
@@ -184,7 +192,9 @@ def test_a_function_of_the_users_gives_the_gradient() -> None:
     assert set(seen) == {len(Vectors(reading.encoding).inputs)} == {11}
 
 
-def test_a_function_that_fails_is_named_without_its_text() -> None:
+def test_failing_gradient_is_not_quoted() -> None:
+    """Its text may contain rows; its arrays have shapes."""
+
     def broken(vectors: np.ndarray) -> None:
         raise ValueError(CANARY)
 
@@ -199,7 +209,8 @@ def test_a_function_that_fails_is_named_without_its_text() -> None:
         Scfe(train, model, gradient=lambda rows: (rows[:, 0], rows))
 
 
-def test_models_without_known_gradients_are_refused() -> None:
+def test_models_without_gradients_are_refused() -> None:
+    """The error says which model, or which part of a pipeline."""
     train, mixed = numbers(40, 2), loans(40)
     labels = (train["x0"] > 0).astype(int)
     fitted = LogisticRegression().fit(train, labels)

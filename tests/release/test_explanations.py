@@ -249,7 +249,7 @@ def test_unusable_groups_are_refused(residents: World) -> None:
 def test_list_as_group_label_is_refused() -> None:
     """The error names the column of the groups."""
     result = explanations(released(0), released(1))
-    with pytest.raises(InputError, match="labels of 'age' hold list"):
+    with pytest.raises(InputError, match="labels of 'age' contain list"):
         result.by_group("age", [[30, 40], [30]])
 
 

@@ -98,7 +98,7 @@ def entry(content: dict[str, Any]) -> dict[str, Any]:
 
 POINT = {"age": 30, "zip": "A2", "school": "low"}
 FORGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a note": (lambda c: entry(c).update(note=CANARY), "a key that the format does not know"),
+    "a note": (lambda c: entry(c).update(note=CANARY), "unknown key"),
     "another version": (lambda c: c.update(schema_version=2), "schema_version"),
     "an undeclared column": (lambda c: entry(c)["released"].update(iban=CANARY), "no other column"),
     "an identifier": (lambda c: entry(c)["released"].update(name=CANARY), "no other column"),
@@ -126,9 +126,9 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "no other column",
     ),
     "a policy with another k": (lambda c: c["policy"].update(k=2), "policy_hash"),
-    "more people than the policy's": (lambda c: entry(c)["certificate"].update(k=9), "of k"),
-    "another loss": (lambda c: entry(c)["certificate"].update(ncp=0.99), "of ncp"),
-    "fewer attacks": (lambda c: entry(c)["certificate"]["not_stopped"].pop(), "of not_stopped"),
+    "more people than the policy's": (lambda c: entry(c)["certificate"].update(k=9), "in k"),
+    "another loss": (lambda c: entry(c)["certificate"].update(ncp=0.99), "in ncp"),
+    "fewer attacks": (lambda c: entry(c)["certificate"]["not_stopped"].pop(), "in not_stopped"),
     "fewer people than k": (
         lambda c: entry(c)["region"].update(age={"kind": "interval", "low": 18, "high": 18}),
         "fewer than k people",
@@ -149,7 +149,7 @@ def test_pureness_that_the_model_contradicts_fails(content: dict[str, Any]) -> N
     shares = dict.fromkeys(("pureness", "pureness_low", "pureness_high"), 0.07)
     entry(content)["certificate"].update(shares)
     assert recount(content, POPULATION).verdict == "pass"  # nobody asked the model
-    assert "of pureness" in problems(recount(content, POPULATION, model=BANK, desired="yes"))
+    assert "in pureness" in problems(recount(content, POPULATION, model=BANK, desired="yes"))
 
 
 def test_later_model_breaks_some_answers(files: Mapping[str, Any]) -> None:

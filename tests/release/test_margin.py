@@ -216,7 +216,7 @@ def test_later_models_accept_every_answer(threshold: float | None, least: float)
 @pytest.mark.parametrize(
     ("settings", "error", "word"),
     [
-        ({"later": LOGISTIC}, InputError, "list of models"),
+        ({"later": LOGISTIC}, InputError, "retrained models"),
         ({"later": [OF_THREE]}, ModelError, "does not have"),
         ({"later": LATER, "guarantee": "lookup"}, PolicyError, "guarantee"),
     ],

@@ -163,7 +163,7 @@ class Module:
         (lambda rows: np.where(rows["age"] > 50, np.nan, 0.5), 1, 0.3, "between 0 and 1"),
         (LOGISTIC, 1, 30, "above 0 and at most 1"),
         (TREE.predict_proba, "low", None, "argmax"),
-        (RandomForestClassifier, 1, None, "a class and no fitted model"),
+        (RandomForestClassifier, 1, None, "not a fitted model"),
         (RandomForestClassifier(), 1, None, "fit it first"),
         (REGRESSOR, "opposite", None, r"desired=\(low, high\)"),
         (REGRESSOR, (80, 50), None, "lower end first"),
@@ -227,7 +227,7 @@ def test_label_of_numpy_is_shown_as_typed() -> None:
 
 def test_misspelt_outcome_of_a_function_is_refused() -> None:
     """A function does not list its labels, so the fit finds out that it never gives this one."""
-    with pytest.raises(PolicyError, match="spelled and typed"):
+    with pytest.raises(PolicyError, match="spelling"):
         fit(TREE.predict, "Low")
 
 

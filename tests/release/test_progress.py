@@ -74,5 +74,5 @@ def test_no_one_else_sees_progress(place: str) -> None:
 def test_fit_names_its_stages() -> None:
     """Those that take long."""
     text = stderr_of(FITS)
-    for stage in ("asking the model", "finding answers for the catalogue", "explaining"):
+    for stage in ("labelling the training rows", "finding answers for the catalogue", "explaining"):
         assert stage in text

@@ -82,7 +82,7 @@ WRONG_CALLS: dict[str, tuple[Callable[[], Any], type[CFKError], str]] = {
     "two factuals of one query": (
         lambda: fit().transform([Counterfactual(0, ROW), Counterfactual(0, ROW)], QUERIES.head(2)),
         InputError,
-        "another query number",
+        "number the queries differently",
     ),
     "later models of a file as one text": (
         lambda: KAnonymizer.load("catalogue.cfk", Model(), later="models"),

@@ -371,7 +371,7 @@ def test_a_summary_of_other_explanations_is_not_believed(experiment: str) -> Non
         assert check(PrivacyReport.of_runs(run_id), "records").status == status
     for figures, said in (
         ({"asked": CANARY}, "figures.asked is not of type integer"),
-        ({CANARY: 1}, "figures has a key that the format does not know"),
+        ({CANARY: 1}, "figures has an unknown key"),
     ):
         put(run_id, "summary.json", summary_with(**figures))
         refused(run_id, "summary.json", f"it is damaged: {said}")
@@ -391,8 +391,8 @@ def refused(run_id: str, path: str, said: str) -> None:
 
 
 DAMAGED: dict[str, Callable[[pd.DataFrame], Any]] = {
-    "no JSON": lambda frame: packed(frame)[:-40],
-    "damaged: no JSON": lambda frame: packed(frame).replace(b"0.95", b"NaN"),
+    "not JSON": lambda frame: packed(frame)[:-40],
+    "damaged: not JSON": lambda frame: packed(frame).replace(b"0.95", b"NaN"),
     "expected a JSON object": lambda _: f'["{CANARY}"]'.encode(),
     "expected the columns and the data": lambda _: {"columns": CANARY, "data": []},
     "a row does not have the columns": lambda _: {"columns": ["step"], "data": [[0], [1, CANARY]]},
@@ -425,11 +425,11 @@ def test_a_damaged_file_is_named_and_no_copy_of_it_is_left(
 
 def test_a_document_that_cannot_be_read_is_named(experiment: str) -> None:
     wrong: list[tuple[Any, str]] = [
-        (f'{{"{CANARY}": '.encode(), "no JSON"),
-        (b"\xff\xfe" + CANARY.encode(), "no JSON"),
+        (f'{{"{CANARY}": '.encode(), "not JSON"),
+        (b"\xff\xfe" + CANARY.encode(), "not JSON"),
         ([CANARY], "expected a JSON object"),
         ({"schema_version": 2, "x": CANARY}, "schema_version is 2, expected 1"),
-        ({"schema_version": CANARY}, "schema_version is none that is a number"),
+        ({"schema_version": CANARY}, "schema_version is not a number"),
     ]
     run_id = start(experiment, audit=True)
     add(run_id, [15])

@@ -177,20 +177,20 @@ def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_
     df = on_spark(spark, table, tmp_path)
     df = df.withColumn("K", df["id"]).withColumn("NAME", df["id"])
     refused: list[tuple[str, dict[str, Any]]] = [
-        ("would leave as they are", {"keep": ["age"]}),
-        ("columns that df does not have", {"keep": ["who"]}),
-        ("would leave as they are", {"keep": ["NAME"]}),
+        ("would not be protected", {"keep": ["age"]}),
+        ("df lacks these columns", {"keep": ["who"]}),
+        ("would not be protected", {"keep": ["NAME"]}),
         ("that the record has", {"keep": ["K"]}),
         ("answers", {"answers": 0}),
         ("nobody", {"features_to_vary": ["nobody"]}),
         ("max_changes", {"max_changes": 0}),
-        ("not for tables of Spark", {"groups": "town"}),
-        ("not for tables of Spark", {"track": True}),
+        ("not for Spark tables", {"groups": "town"}),
+        ("not for Spark tables", {"track": True}),
     ]
     for message, options in refused:
         with pytest.raises(InputError, match=message):
             good.explain(df, **options)
-    with pytest.raises(InputError, match="for tables of Spark"):
+    with pytest.raises(InputError, match="for Spark tables"):
         good.explain(table, keep=["id"])
     policy = PrivacyPolicy(k=4, guarantee="lookup")
     lookup = KAnonymizer(policy=policy).fit(population, model=accepts, desired=1)

@@ -52,11 +52,8 @@ def test_releases_become_a_report(
     assert json.loads(Path("report.json").read_text())["releases"]["released"]["value"] == 8
 
 
-@pytest.mark.parametrize("options", [OPTIONS, ""], ids=["schema", "no schema"])
-def test_csv_recounts_a_catalogue_of_parquet(
-    cfk: Callable, applicants: World, options: str
-) -> None:
-    """Postal codes keep their zeros, and numbers of float32 are the decimals that CSV has."""
+def test_csv_recounts_a_catalogue_of_parquet(cfk: Callable, applicants: World) -> None:
+    """With the schema or without; postal codes keep their zeros, and small floats their decimals."""
     proposal = json.loads(Path("schema.json").read_text())
     public = {"quasi_identifiers": ["rate", "zip"], "nominal": ["zip"]}
     Path("schema.json").write_text(json.dumps(proposal | public))
@@ -68,9 +65,8 @@ def test_csv_recounts_a_catalogue_of_parquet(
     table.to_parquet("train.parquet")
     table.to_csv("train.csv", index=False)
     assert cfk(f"catalogue train.parquet {OPTIONS} -o file.json") == 0
-    (part, *_) = [
-        entry["region"] for entry in json.loads(Path("file.json").read_text())["explanations"]
-    ]
+    part = json.loads(Path("file.json").read_text())["explanations"][0]["region"]
     assert set(part["zip"]["values"]) <= {"01250", "09000", "10001"}
     assert len(str(part["rate"]["low"])) <= len("0.25")
-    assert cfk(f"verify file.json --train train.csv {options}") == 0
+    for options in (OPTIONS, ""):
+        assert cfk(f"verify file.json --train train.csv {options}") == 0

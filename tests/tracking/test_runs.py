@@ -361,7 +361,7 @@ def test_deleted_experiment_is_named(
 
 
 def test_unknown_run_is_an_error(mlflow_store: str) -> None:
-    with pytest.raises(TrackingError, match="MLflow did not take the records"):
+    with pytest.raises(TrackingError, match="MLflow did not accept the records"):
         explanations().log(run_id="nosuchrun")
 
 
