@@ -39,7 +39,7 @@ ODD = '"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
 QUASI = ["age", "since", "city", "grade"]
 PRIVATE = ["pay", "debt", "job", "tall_or_short"]
 LEVELS = ["low", "mid", "high"]
-N_QUERIES = 12
+N_QUERIES = 20
 SETTINGS: dict[str, Any] = {
     "quasi_identifiers": QUASI,
     "ordinal": {"grade": LEVELS},
@@ -344,7 +344,7 @@ def test_page_obeys_declared_changes(started: Browser, tmp_path: Path) -> None:
     places = []
     with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
         assert found.run("() => document.querySelectorAll('input[type=checkbox]').length") == 7
-        for query, fixed, outcome in queries(1, N_QUERIES):
+        for query, fixed, outcome in queries(1, 40):
             held = {*fixed, "tall_or_short"}
             at, said = ask(found, query, fixed, outcome)
             places.append(at)
