@@ -419,7 +419,7 @@ class _Search(HostOnly):
         return radius[self._cell]
 
     def _improve(self, temperature: float) -> None:
-        """Divide near groups again; replace them if the loss is lower, or higher within chance.
+        """Divide near groups again; accept a lower loss and, at random, a slightly higher one.
 
         The higher the temperature, the more the loss may increase.
         """
