@@ -82,8 +82,9 @@ def sure(catalogue: Catalogue, rows: Floats) -> Mask:
 def test_no_change_is_needless(
     catalogue: Catalogue, queries: Floats, answers: list[Answer]
 ) -> None:
-    """Without any one of its changes, the model refuses the point."""
+    """The model accepts the point, and refuses it without any one of its changes."""
     assert len(answers) == len(queries)
+    assert sure(catalogue, points_of(answers)).all()
     for answer in answers:
         factual = queries[answer.query]
         changed = np.flatnonzero(answer.point != factual)
@@ -91,6 +92,18 @@ def test_no_change_is_needless(
         trials[np.arange(len(changed)), changed] = factual[changed]
         assert len(changed) > 0
         assert not sure(catalogue, trials).any()
+
+
+def test_answers_agree_with_k_people(
+    applicants: World, catalogue: Catalogue, answers: list[Answer]
+) -> None:
+    """Without the recount, k members of the region have the outcome with the private values."""
+    codes = catalogue.codes
+    rows = applicants.population.coded_rows
+    for answer in answers:
+        quasi = rows[np.ix_(catalogue.members[answer.region], codes.quasi)]
+        members = codes.rows_of(quasi, answer.point[codes.private])
+        assert np.count_nonzero(leads(catalogue, members) >= 0) >= applicants.k
 
 
 def test_dearest_changes_go_first(catalogue: Catalogue, queries: Floats, limits: Limits) -> None:

@@ -86,6 +86,20 @@ def test_members_have_the_outcome(population: Population, catalogue: Catalogue) 
     assert np.array_equal(np.sort(members), np.flatnonzero(is_sure))
 
 
+@pytest.mark.parametrize("k", [3, 5])
+def test_regions_have_people_not_rows(k: int, patients: World) -> None:
+    """With fewer than 2 k people inside, a fifth as many as members are refused."""
+    catalogue = patients.fit(k=k).catalogue_.parts[0].catalogue
+    rows = patients.population.coded_rows
+    person = patients.population.person_of_row
+    refused = np.setdiff1d(person, person[catalogue.model.has_outcome(rows)])
+    for region, members in enumerate(catalogue.members):
+        assert len(np.unique(person[members])) == len(members) >= k
+        people = np.unique(person[catalogue.regions.contains(rows, region)])
+        n_refused = len(np.intersect1d(people, refused))
+        assert len(people) >= 2 * k or n_refused >= len(members) / 5
+
+
 def test_centres_meet_every_region(population: Population, catalogue: Catalogue) -> None:
     """Private values of one entry are entries of all regions in which they are admissible."""
     entries = catalogue.entries
