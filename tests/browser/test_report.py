@@ -57,9 +57,9 @@ def test_short_report_is_accessible_and_what_is_not_is_noticed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 320)])
-def test_report_is_accessible(started: Browser, report: str, scheme: str, width: int) -> None:
-    with visit(started, report, width=width, scheme=scheme) as found:
+def test_report_is_accessible(started: Browser, report: str) -> None:
+    """Every cell of a long report, on a phone and dark."""
+    with visit(started, report, width=320, scheme="dark") as found:
         found.run(OPEN)
         assert violations(found) == []
 

@@ -63,7 +63,8 @@ def check(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_notebook_runs_and_shows_what_it_says(path: Path) -> None:
+def test_notebook_shows_what_it_says(path: Path) -> None:
+    """In a kernel of a process of its own."""
     for library in ("nbclient", "ipykernel"):
         pytest.importorskip(library, reason=f"{library} runs notebooks; it is of the extra [dev]")
     command = [sys.executable, __file__, "--check", str(path)]

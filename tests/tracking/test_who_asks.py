@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,191 +12,154 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfk_plugin import Attribute, KAnonymizer, Population, PrivacyPolicy, Schema, protect
+from cfk_plugin import Attribute, DPPrototypes, Population, PrivacyPolicy, Schema
 from cfk_plugin.release.explanations import Explanations
 from cfk_plugin.tracking.record import RunRecord, rough_time
+from worlds import LEVELS, World
 
-PRIVATE = ["pay", "rent", "job"]
+PRIVATE = ["income", "debt", "job"]
 HOUR = 3_600_000
+POLICIES = {
+    guarantee: PrivacyPolicy(k=5, guarantee=guarantee, min_pureness=0)
+    for guarantee in ("catalogue", "lookup")
+}
 
 
-def people(n: int, seed: int) -> pd.DataFrame:
-    draw = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {
-            "age": draw.integers(20, 60, n),
-            "sex": draw.choice(["f", "m"], n),
-            "pay": draw.integers(1_000, 9_000, n),
-            "rent": draw.integers(300, 2_000, n),
-            "job": draw.choice(["clerk", "nurse", "smith"], n),
-        }
-    )
+@pytest.fixture(scope="module")
+def askers(applicants: World) -> pd.DataFrame:
+    """Return all strangers whom the model refuses."""
+    rows = applicants.strangers
+    return rows[applicants.model.predict(rows) == 0].reset_index(drop=True)
 
 
-TRAIN = people(300, seed=1)
-
-
-def model(rows: pd.DataFrame) -> np.ndarray:
-    return (rows["pay"].to_numpy(dtype=float) - rows["rent"].to_numpy(dtype=float)) > 4_000
-
-
-def of_those_rejected(n: int) -> pd.DataFrame:
-    table = people(4 * n, seed=2)
-    return table[~model(table)].head(n).reset_index(drop=True)
-
-
-ASKERS = of_those_rejected(40)
-
-
-def population() -> Population:
-    schema = Schema.from_frame(TRAIN, quasi_identifiers=["age", "sex"])
-    return Population.from_frame(TRAIN, schema, key=b"a key")
-
-
-def raise_pay(queries: pd.DataFrame) -> pd.DataFrame:
+def raise_income(queries: pd.DataFrame) -> pd.DataFrame:
     """Leave everything else as it is, as most explainers do."""
-    return queries.assign(pay=queries["rent"] + 4_001)
+    return queries.assign(income=queries["income"] + 40_000)
 
 
-def from_the_catalogue() -> Explanations:
-    fitted = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(population(), model, desired=True)
-    return fitted.explain(ASKERS)
+def from_the_catalogue(world: World, askers: pd.DataFrame) -> Explanations:
+    return world.anonymizer.explain(askers)
 
 
-def by_an_explainer(guarantee: str) -> Explanations:
-    explainer = protect(
-        raise_pay,
-        model=model,
-        population=population(),
-        desired=True,
-        policy=PrivacyPolicy(k=5, guarantee=guarantee),
-    )
-    found = explainer.explain(ASKERS)
-    assert isinstance(found, Explanations)
-    return found
+def by_an_explainer(world: World, askers: pd.DataFrame) -> Explanations:
+    explanations = world.protect(raise_income, policy=POLICIES["lookup"]).explain(askers)
+    assert isinstance(explanations, Explanations)
+    return explanations
 
 
-def of_a_table(guarantee: str) -> Explanations:
-    policy = PrivacyPolicy(k=5, guarantee=guarantee)
-    fitted = KAnonymizer(policy=policy).fit(population(), model, desired=True)
-    return fitted.transform(raise_pay(ASKERS), ASKERS)
+def before_a_catalogue(world: World, askers: pd.DataFrame) -> Explanations:
+    explanations = world.protect(raise_income, policy=POLICIES["catalogue"]).explain(askers)
+    assert isinstance(explanations, Explanations)
+    return explanations
 
 
-def prototypes() -> Explanations:
+def of_a_table(world: World, askers: pd.DataFrame) -> Explanations:
+    fitted = world.fit(k=5, guarantee="lookup", min_pureness=0)
+    return fitted.transform(raise_income(askers), askers)
+
+
+def from_prototypes(world: World, askers: pd.DataFrame) -> Explanations:
     pytest.importorskip("opendp")
-    from cfk_plugin import DPPrototypes
-
-    table = TRAIN[["age", "pay", "rent", "job"]]
     schema = Schema.from_frame(
-        table,
+        world.table,
         quasi_identifiers=["age"],
         columns={
-            "age": Attribute(bounds=[18, 60]),
-            "pay": Attribute(bounds=[1_000, 9_000]),
-            "rent": Attribute(bounds=[300, 2_000]),
+            "age": Attribute(bounds=[18, 70]),
+            "town": Attribute(categories=["Antwerp", "Ghent", "Namur"]),
+            "education": Attribute(categories=LEVELS),
             "job": Attribute(categories=["clerk", "nurse", "smith"]),
+            "income": Attribute(bounds=[10_000, 80_000]),
+            "debt": Attribute(bounds=[0, 20_000]),
         },
         nullable=[],
     )
     fitted = DPPrototypes(epsilon=5.0, model_access="public", random_state=1, rows=500)
     with pytest.warns(UserWarning, match="seeded"):
-        fitted.fit(Population.from_frame(table, schema), model=model, desired=True)
-    found = fitted.explain(ASKERS)
-    assert isinstance(found, Explanations)
-    return found
+        fitted.fit(Population.from_frame(world.table, schema), model=world.model, desired=1)
+    explanations = fitted.explain(askers)
+    assert isinstance(explanations, Explanations)
+    return explanations
 
 
-WAYS = {
-    "from the catalogue": from_the_catalogue,
-    "an explainer before a catalogue": lambda: by_an_explainer("catalogue"),
-    "an explainer": lambda: by_an_explainer("lookup"),
-    "a table": lambda: of_a_table("lookup"),
-    "a table before a catalogue": lambda: of_a_table("catalogue"),
-    "prototypes": prototypes,
-}
+WAYS: list[Callable[[World, pd.DataFrame], Explanations]] = [
+    from_the_catalogue,
+    by_an_explainer,
+    before_a_catalogue,
+    of_a_table,
+    from_prototypes,
+]
 
 
 def values_of(row: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(row.get("released") or row.get("prototype") or "{}")
-    return found
+    """Return the private values in a row of a run."""
+    values: dict[str, Any] = json.loads(row.get("released") or row.get("prototype") or "{}")
+    return values
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_value_of_a_query_is_logged(way: str) -> None:
-    """The person gets such values in the answer."""
-    explanations = WAYS[way]()
+def test_no_value_of_a_query_is_logged(
+    way: Callable[[World, pd.DataFrame], Explanations], applicants: World, askers: pd.DataFrame
+) -> None:
+    """People get such values in the answer, which no run has."""
+    explanations = way(applicants, askers)
     assert len(explanations.released) > 10
-    in_answers = 0
-    logged = 0
+    n_equal = 0
+    n_logged = 0
     for entry, row in zip(explanations, explanations.to_record().rows, strict=True):
-        query = ASKERS.iloc[entry.query]
         if entry.status != "released":
             continue
+        query = askers.iloc[entry.query]
         answer = values_of(entry.row(explanations.columns))
-        in_answers += sum(
-            str(answer[name]) == str(query[name]) for name in PRIVATE if name in answer
-        )
+        n_equal += sum(str(answer[name]) == str(query[name]) for name in {*PRIVATE} & {*answer})
         values = values_of(row)
-        logged += len(values)
+        n_logged += len(values)
         assert not [name for name in values if str(values[name]) == str(query[name])]
         for name in PRIVATE:
             assert (row[f"feature.{name}"] is None) == (name not in values)
-    assert in_answers > 10  # people get their own values, which no run has
-    assert logged or way == "prototypes"
+    assert n_equal > 10
+    assert n_logged or way is from_prototypes
 
 
 @pytest.mark.usefixtures("mlflow_store")
-def test_no_file_has_a_value_of_a_query(tmp_path: Path) -> None:
+def test_no_file_has_a_value_of_a_query(
+    applicants: World, askers: pd.DataFrame, tmp_path: Path
+) -> None:
     """The decimals of the queries are in nobody's row."""
-    asked = ASKERS.assign(rent=ASKERS["rent"] + 0.1234, pay=ASKERS["pay"] + 0.4321)
-    train = TRAIN.assign(rent=TRAIN["rent"] + 0.5, pay=TRAIN["pay"] + 0.5)
-    schema = Schema.from_frame(train, quasi_identifiers=["age", "sex"])
-    fitted = KAnonymizer(policy=PrivacyPolicy(k=5)).fit(
-        Population.from_frame(train, schema), model, desired=True
-    )
-    explanations = fitted.explain(asked)
+    table = applicants.table.assign(debt=applicants.table["debt"] + 0.5)
+    population = Population.from_frame(table, Schema.from_frame(table, **applicants.roles))
+    fitted = applicants.fit(population=population)
+    queries = askers.assign(debt=askers["debt"] + 0.1234, income=askers["income"].round() + 0.4321)
+    explanations = fitted.explain(queries)
     assert ".1234" in explanations.to_json()
     run_id = explanations.log()
     folder = Path(mlflow.artifacts.download_artifacts(run_id=run_id, dst_path=str(tmp_path)))
     texts = [path.read_text() for path in folder.rglob("*.json")]
-    run = str(mlflow.get_run(run_id).data)
-    assert any('"feature.pay"' in text for text in texts)
-    for text in (*texts, run):
+    assert any('"feature.income"' in text for text in texts)
+    for text in (*texts, str(mlflow.get_run(run_id).data)):
         assert ".1234" not in text
         assert ".4321" not in text
 
 
-def as_text(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.assign(pay=rows["pay"].astype(str), rent=rows["rent"].map("{:.1f}".format))
-
-
-def test_value_as_text_is_not_logged() -> None:
+def test_value_as_text_is_not_logged(applicants: World, askers: pd.DataFrame) -> None:
     """A query may give its numbers as text."""
-    explainer = protect(
-        lambda queries: raise_pay(ASKERS.loc[queries.index]),
-        model=model,
-        population=population(),
-        desired=True,
-        policy=PrivacyPolicy(k=5, guarantee="lookup"),
+    texts = askers.assign(
+        income=askers["income"].map("{:.3f}".format), debt=askers["debt"].astype(str)
     )
-    policy = PrivacyPolicy(k=5, guarantee="lookup")
-    fitted = KAnonymizer(policy=policy).fit(population(), model, desired=True)
-    for explanations in (
-        explainer.explain(as_text(ASKERS)),
-        fitted.transform(raise_pay(ASKERS), as_text(ASKERS)),
-    ):
-        logged = 0
-        for entry, row in zip(explanations, explanations.to_record().rows, strict=True):
-            query = ASKERS.iloc[entry.query]
-            logged += len(values_of(row))
-            assert not [name for name, value in values_of(row).items() if value == query[name]]
-        assert logged > 10
-
-
-def test_slice_logs_no_value_of_its_queries() -> None:
-    explanations = by_an_explainer("lookup")[10:20]
+    fitted = applicants.fit(k=5, guarantee="lookup", min_pureness=0)
+    explanations = fitted.transform(raise_income(askers), texts)
+    n_logged = 0
     for entry, row in zip(explanations, explanations.to_record().rows, strict=True):
-        query = ASKERS.iloc[entry.query]
+        query = askers.iloc[entry.query]
+        n_logged += len(values_of(row))
+        assert not [name for name, value in values_of(row).items() if value == query[name]]
+    assert n_logged > 10
+
+
+def test_slice_logs_no_value_of_its_queries(applicants: World, askers: pd.DataFrame) -> None:
+    """Entries of a slice keep the numbers of their queries."""
+    explanations = by_an_explainer(applicants, askers)[10:20]
+    for entry, row in zip(explanations, explanations.to_record().rows, strict=True):
+        query = askers.iloc[entry.query]
         assert not [name for name, value in values_of(row).items() if value == query[name]]
 
 
