@@ -180,7 +180,7 @@ def test_what_cannot_be_sent_is_refused(population: Population, spark: Any, tmp_
         ("would not be protected", {"keep": ["age"]}),
         ("df lacks these columns", {"keep": ["who"]}),
         ("would not be protected", {"keep": ["NAME"]}),
-        ("that the record has", {"keep": ["K"]}),
+        ("columns of the record", {"keep": ["K"]}),
         ("answers", {"answers": 0}),
         ("nobody", {"features_to_vary": ["nobody"]}),
         ("max_changes", {"max_changes": 0}),
