@@ -58,7 +58,7 @@ def test_unknown_values_have_no_code() -> None:
         ),
     ],
 )
-def test_values_of_another_type_have_no_code(kept: Any, others: list[Any]) -> None:
+def test_values_of_other_types_fail(kept: Any, others: list[Any]) -> None:
     """Neither a value alone nor one beside a readable value, which keeps its code."""
     column = read(pd.Series([kept, kept]), kind="numeric")
     for other in others:
