@@ -65,7 +65,8 @@ def epsilon_at_least(right: int, wrong: int, runs: int) -> float:
     )
 
 
-def test_one_counterfactual_refutes_the_claimed_epsilon() -> None:
+def test_counterfactual_refutes_claimed_epsilon() -> None:
+    """A bet on the ward that one counterfactual shows comes true too often."""
     worlds = {ward: world(ward) for ward in ("north", "south")}
     encoder = PublicEncoder(PublicDomain.of(worlds["north"]))
     outcomes = np.where(PUBLIC["test"] == "pos", "rare", "common")
