@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import random
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -69,21 +68,6 @@ def entries(asked: list[int], withheld: tuple[int, ...] = ()) -> Explanations:
         policy=PrivacyPolicy(guarantee="lookup", k=5),
         columns=FEATURES,
     )
-
-
-def everything_in(value: Any, seen: set[int]) -> list[Any]:
-    """Return all objects reachable from one, but for modules and classes."""
-    if id(value) in seen or isinstance(value, (ModuleType, type)):
-        return []
-    seen.add(id(value))
-    parts: list[Any] = []
-    if isinstance(value, dict):
-        parts = [*value.keys(), *value.values()]
-    elif isinstance(value, (list, tuple, set)):
-        parts = list(value)
-    elif hasattr(value, "__dict__"):
-        parts = list(vars(value).values())
-    return [value, *(found for part in parts for found in everything_in(part, seen))]
 
 
 def test_kdtree_answers_with_what_dice_displays(explainers: dict[str, Any]) -> None:
@@ -273,31 +257,6 @@ def test_rebuilt_result_has_released_explanations(explainers: dict[str, Any], me
             "age": "24–27", "income": 61.5, "job": "{clerk, nurse}", "education": "low", "smoker": "True",
             "approved": 1,
         }  # fmt: skip
-
-
-@pytest.mark.parametrize("method", DICE)
-def test_rebuilt_result_has_no_training_row(method: str, explainers: dict[str, Any]) -> None:
-    """Neither an object that can be reached nor the bytes of a pickle has one."""
-    explainer, queries = explainers[method], QUERIES.head(2)
-    source = source_of(explainer)
-    batch, native, _ = source.methods["generate_counterfactuals"](queries, 3)
-    result = source.restore(native, entries(batch.query.tolist()))
-    raw = [
-        frame for e in native.cf_examples_list for frame in (e.final_cfs_df, e.final_cfs_df_sparse)
-    ]
-    reachable = everything_in(result, set())
-    forbidden = {id(explainer.data_interface), id(explainer.data_interface.data_df), *map(id, raw)}
-    assert not forbidden & set(map(id, reachable))
-    tables = [value for value in reachable if isinstance(value, pd.DataFrame)]
-    assert len(tables) == 6
-    assert all(len(table) <= 3 and not table.attrs for table in tables)
-    # Incomes are nearly unique: none but the queries' own may be in the bytes.
-    content = pickle.dumps([result, *(table.astype(str).to_numpy().tolist() for table in tables)])
-    for income in set(ROWS["income"]) - set(queries["income"]) - {61.5}:
-        packed = np.float64(income).tobytes()
-        assert not [
-            text for text in (str(income).encode(), packed, packed[::-1]) if text in content
-        ]
 
 
 # --- behind protection, as its notebooks use it ---------------------------------------------------

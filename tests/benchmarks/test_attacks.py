@@ -99,11 +99,13 @@ def test_chance_shares_ties_on_both_sides() -> None:
 
 
 def test_auc_of_separated_groups_is_one() -> None:
+    """And its interval has no width."""
     attempts = Attempts.groups(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
     assert attempts.interval == (1.0, 1.0, 1.0)
 
 
 def test_rank_counts_ties_as_half() -> None:
+    """One other score is lower, and one is equal."""
     assert rank(np.array([2.0, 1.0, 2.0, 3.0]), 0) == pytest.approx(0.5)
 
 
@@ -117,19 +119,22 @@ def test_interval_is_students() -> None:
 
 
 def test_interval_is_missing_without_attempts() -> None:
+    """It is not zero."""
     assert np.isnan(Attempts.of([]).interval).all()
 
 
 # --- regions and distances
 
 
-def test_inside_reads_ranges_sets_and_missing_values() -> None:
+def test_inside_reads_every_part() -> None:
+    """Ranges, sets and missing values."""
     rows = pd.DataFrame({"age": [20, 30, None, 40], "city": ["Ghent", None, "Ghent", "Liège"]})
     region = Region({"age": Interval(20, 30, True), "city": frozenset({"Ghent", None})})
     assert inside(region, rows).tolist() == [True, True, True, False]
 
 
 def test_hull_contains_exactly_its_rows() -> None:
+    """Their missing values as well."""
     rows = pd.DataFrame({"age": [20, 25, None], "city": ["Ghent", None, "Ghent"]})
     assert inside(hull(rows), rows).all()
     other = pd.DataFrame({"age": [26.0, 20.0], "city": ["Ghent", "Liège"]})
@@ -137,6 +142,7 @@ def test_hull_contains_exactly_its_rows() -> None:
 
 
 def test_distances_add_gaps_of_columns() -> None:
+    """A missing value is as far as can be."""
     people = pd.DataFrame({"age": [0.0, 100.0], "city": ["Ghent", "Liège"]})
     distances = Distances(people, ["age", "city"]).between(people, people)
     assert distances == pytest.approx(np.array([[0, 2], [2, 0]]))  # gaps are at most 1
@@ -148,10 +154,12 @@ def test_distances_add_gaps_of_columns() -> None:
 
 
 def test_raw_unique_row_is_named_for_certain(world: World) -> None:
+    """This is the control of the first attack."""
     assert (LookUp().control(world, rng()).values == 1).all()
 
 
 def test_product_leaves_k_people(world: World) -> None:
+    """Against attackers who know outcomes, too."""
     for attack in (LookUp(), OutcomeKnown(), ModelAsked()):
         values = attack.main(world, rng()).values
         assert len(values)
@@ -183,11 +191,13 @@ def test_chosen_queries_find_the_nearest_row(world: World, attack: Any) -> None:
 
 
 def test_published_rows_tell_members(world: World) -> None:
+    """Everyone else is paid more."""
     far = world.outsiders.assign(pay=1000)
     assert Membership().control(replace(world, outsiders=far), rng()).interval[0] == 1
 
 
 def test_raw_number_names_its_owner(world: World) -> None:
+    """Each pay belongs to one person."""
     assert (NumberOwner().control(world, rng()).values == 1).all()
 
 
@@ -207,6 +217,7 @@ def test_sybils_reveal_the_record_of_entries(world: World) -> None:
 
 
 def test_sybils_reveal_nothing_without_a_region(world: World) -> None:
+    """No entry is about the victim."""
     entry = Answer(
         0, hull(world.people[["age", "city"]].iloc[10:20]), {"pay": 60, "job": "cook"}, 4
     )
@@ -217,7 +228,8 @@ def test_sybils_reveal_nothing_without_a_region(world: World) -> None:
 # --- outcomes
 
 
-def test_full_region_tells_the_outcome_of_everyone_inside() -> None:
+def test_full_region_tells_its_outcomes() -> None:
+    """As many people are inside as have the outcome."""
     people = pd.DataFrame({"age": [20, 21, 22, 40]})
     region = Region({"age": Interval(20, 22)})
     assert is_certainly_behind(region, people, 3, people).tolist() == [True, True, True, False]
@@ -245,6 +257,7 @@ def test_people_outside_regions_are_judged_refused(world: World) -> None:
 def test_program_writes_a_row_per_attack(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
+    """With the limit of the promise."""
     output = tmp_path / "attacks.csv"
     monkeypatch.setattr(World, "load", lambda *arguments: world)
     command = ["attacks.py", "--tables", "heart", "--splits", "1", "--output", str(output)]

@@ -90,6 +90,7 @@ def test_margin_raises_what_is_needed(case):
 
 
 def test_needless_category_is_noticed(case):
+    """The job has no weight."""
     figures = figures_of(case, hours=11, job="cook", margin=0.1)
     assert figures["needless_margin"] == 1
     assert figures["needless"] == 1
@@ -113,7 +114,8 @@ def test_change_needed_only_with_margin(case):
     assert (figures["needless_margin"], figures["needless"]) == (0, 1)
 
 
-def test_answers_without_changed_numbers_have_no_ratio(case):
+def test_unchanged_numbers_have_no_ratio(case):
+    """Only a category changes."""
     figures = figures_of(case, hours=0, job="cook")
     assert np.isnan(figures["asked_needed_median"])
 
@@ -138,6 +140,7 @@ def test_nice_gives_the_outcome(case):
 
 
 def test_counted_model_counts_rows():
+    """And calls, of either method."""
     model = CountedModel(Threshold())
     model.predict(TRAIN)
     model.predict_proba(TRAIN.head(3))
@@ -145,6 +148,7 @@ def test_counted_model_counts_rows():
 
 
 def test_equal_tables_pass():
+    """With infinite and missing figures, too."""
     table = table_of(asked_needed_p90=np.inf, needless=0.0, ncp=np.nan)
     assert worse_figures(table, table) == set()
 
@@ -161,6 +165,7 @@ def test_equal_tables_pass():
     ],
 )
 def test_worse_figure_is_noticed(name, before, now):
+    """Each figure has its direction and its tolerance."""
     assert worse_figures(table_of(**{name: before}), table_of(**{name: now})) == {name}
 
 
@@ -177,6 +182,7 @@ def test_worse_figure_is_noticed(name, before, now):
     ],
 )
 def test_figure_within_its_tolerance_passes(name, before, now):
+    """And one that is better."""
     assert worse_figures(table_of(**{name: before}), table_of(**{name: now})) == set()
 
 
@@ -189,12 +195,14 @@ def test_average_has_a_tolerance_of_its_own():
 
 
 def test_tables_without_common_splits_are_refused():
+    """There is nothing to compare."""
     with pytest.raises(ValueError, match="no table and split in common"):
         compare(table_of().query("split == 0"), table_of().query("split == 1"))
 
 
 @pytest.mark.parametrize(("now", "exit_code"), [(1.0, 0), (0.5, 1)])
 def test_exit_code_tells_a_worse_figure(tmp_path: Path, capsys, now, exit_code):
+    """So that a job can call the program."""
     files = [tmp_path / "before.csv", tmp_path / "now.csv"]
     table_of(asked_needed_p90=np.inf).to_csv(files[0], index=False)
     table_of(asked_needed_p90=np.inf, answered=now).to_csv(files[1], index=False)

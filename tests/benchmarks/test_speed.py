@@ -30,9 +30,10 @@ def patients() -> dict[str, Any]:
 
 @pytest.mark.parametrize("objective", ["ncp", "pureness"])
 @pytest.mark.parametrize("method", ["exact", "grasp", "mondrian"])
-def test_ten_explanations(
+def test_ten_explanations_take_time(
     benchmark: Any, patients: dict[str, Any], method: str, objective: str
 ) -> None:
+    """By each method, for each objective."""
     protector = {"exact": ExactProtector, "grasp": GraspProtector, "mondrian": MondrianProtector}[
         method
     ]()
@@ -48,7 +49,8 @@ def test_ten_explanations(
     assert min(e.certificate.k for e in explanations.released) >= 10
 
 
-def test_one_explanation(benchmark: Any, patients: dict[str, Any]) -> None:
+def test_one_explanation_takes_time(benchmark: Any, patients: dict[str, Any]) -> None:
+    """By the exact search."""
     anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=10))
     anonymizer.fit(patients["population"], patients["model"], desired="low")
     anonymizer.transform(patients["counterfactuals"])

@@ -39,7 +39,7 @@ ODD = '"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
 QUASI = ["age", "since", "city", "grade"]
 PRIVATE = ["pay", "debt", "job", "tall_or_short"]
 LEVELS = ["low", "mid", "high"]
-N_QUERIES = 12
+N_QUERIES = 20
 SETTINGS: dict[str, Any] = {
     "quasi_identifiers": QUASI,
     "ordinal": {"grade": LEVELS},
@@ -344,7 +344,7 @@ def test_page_obeys_declared_changes(started: Browser, tmp_path: Path) -> None:
     places = []
     with visit(started, written(page_of(entries, anonymizer.population_), tmp_path)) as found:
         assert found.run("() => document.querySelectorAll('input[type=checkbox]').length") == 7
-        for query, fixed, outcome in queries(1, N_QUERIES):
+        for query, fixed, outcome in queries(1, 40):
             held = {*fixed, "tall_or_short"}
             at, said = ask(found, query, fixed, outcome)
             places.append(at)
@@ -356,7 +356,7 @@ def test_page_obeys_declared_changes(started: Browser, tmp_path: Path) -> None:
         assert found.page.locator("#said").inner_text() == "tall_or_short is needed."
 
 
-def test_page_advises_no_value_that_is_never_advised(started: Browser, tmp_path: Path) -> None:
+def test_page_obeys_never_advised_values(started: Browser, tmp_path: Path) -> None:
     """Some people get another entry for it."""
     never: dict[str, set[str | None]] = {
         "since": {None},
@@ -424,6 +424,7 @@ def test_page_asks_no_network(started: Browser, address: str) -> None:
 def test_policy_names_one_script_and_style(
     published: tuple[Explanations, Population],
 ) -> None:
+    """By their hashes; everything else is refused."""
     page = page_of(*published)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
@@ -529,9 +530,10 @@ def test_empty_catalogue_is_a_page(started: Browser, tmp_path: Path) -> None:
         assert found.page.locator("#said").inner_text().startswith("No explanation here")
 
 
-def test_other_results_than_a_catalogue_are_refused(
+def test_other_results_are_refused(
     published: tuple[Explanations, Population],
 ) -> None:
+    """Only a published catalogue has a page."""
     from cfk_plugin.errors import InputError
 
     of_lookup = Explanations([], policy=PrivacyPolicy(guarantee="lookup"), columns=["age"])
@@ -539,7 +541,8 @@ def test_other_results_than_a_catalogue_are_refused(
         page_of(of_lookup, published[1])
 
 
-def test_the_page_holds_values_of_entries_alone(published: tuple[Explanations, Population]) -> None:
+def test_page_has_values_of_entries_only(published: tuple[Explanations, Population]) -> None:
+    """Nothing else of the table is in its data."""
     found = re.search(r'id="catalogue">(.*?)</script>', page_of(*published), re.DOTALL)
     assert found is not None
     data = json.loads(found[1])

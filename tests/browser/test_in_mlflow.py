@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "governance" / "example-report.json"
 
 
-def test_mlflow_shows_the_report_in_its_own_page(started: Browser, tmp_path: Path) -> None:
+def test_mlflow_shows_the_report(started: Browser, tmp_path: Path) -> None:
+    """In a sandbox, in which links do nothing."""
     with tracking_server(tmp_path) as server:
         server.start()
         client = mlflow.MlflowClient(tracking_uri=server.url)

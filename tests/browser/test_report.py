@@ -33,6 +33,7 @@ OPEN = "() => document.querySelectorAll('details').forEach(fold => fold.open = t
     ("width", "media"), [(320, "screen"), (768, "screen"), (1440, "screen"), (A4, "print")]
 )
 def test_report_fits_and_is_silent(started: Browser, report: str, width: int, media: str) -> None:
+    """On three screens and on paper; it asks no network."""
     with visit(started, report, width=width, media=media) as found:
         assert too_wide(found) == []
         assert overlapping_texts(found) == []
@@ -43,9 +44,8 @@ def test_report_fits_and_is_silent(started: Browser, report: str, width: int, me
         assert (found.said, found.asked) == ([], [])
 
 
-def test_short_report_is_accessible_and_what_is_not_is_noticed(
-    started: Browser, short: str
-) -> None:
+def test_short_report_is_accessible(started: Browser, short: str) -> None:
+    """A page that is spoilt on purpose is not."""
     with visit(started, short) as found:
         found.run(OPEN)
         assert violations(found) == []
@@ -69,9 +69,8 @@ BOXES = """selector => [...document.querySelectorAll(selector)].map(e => {
     const box = e.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; })"""
 
 
-def test_the_first_page_is_complete_on_one_screen_and_on_one_sheet(
-    started: Browser, page: str
-) -> None:
+def test_first_page_fits_one_screen(started: Browser, page: str) -> None:
+    """And one sheet of paper."""
     with visit(started, page, width=1440, height=900) as found:
         boxes = found.page.evaluate(BOXES, FIRST_PAGE)
         assert len(boxes) == 10
@@ -92,9 +91,8 @@ def write(folder: Path, html: str) -> str:
     return path.as_uri()
 
 
-def test_keyboard_reaches_the_checks_first_and_links_open_their_place(
-    started: Browser, report: str
-) -> None:
+def test_keyboard_reaches_checks_first(started: Browser, report: str) -> None:
+    """Links open the fold of their place."""
     with visit(started, report) as found:
         found.page.keyboard.press("Tab")
         skip = found.run("""() => { const e = document.activeElement, box = e.getBoundingClientRect();
@@ -118,7 +116,8 @@ def test_keyboard_reaches_the_checks_first_and_links_open_their_place(
         assert found.asked == []
 
 
-def test_rows_become_lists_on_a_phone_and_stay_tables(started: Browser, report: str) -> None:
+def test_phone_shows_rows_as_lists(started: Browser, report: str) -> None:
+    """They stay tables for assistive technology."""
     with visit(started, report, width=320) as found:
         assert (
             found.run("() => getComputedStyle(document.querySelector('#table-open td')).display")
@@ -134,7 +133,8 @@ def test_rows_become_lists_on_a_phone_and_stay_tables(started: Browser, report: 
     assert 'cell "Fail"' in tree
 
 
-def test_on_paper_folds_are_open_and_the_ground_is_light(started: Browser, report: str) -> None:
+def test_paper_opens_folds(started: Browser, report: str) -> None:
+    """And its ground is light."""
     ground = "() => getComputedStyle(document.documentElement).getPropertyValue('--paper')"
     folded = "() => document.querySelector('details table td').checkVisibility()"
     with visit(started, report, scheme="dark") as found:
@@ -145,9 +145,8 @@ def test_on_paper_folds_are_open_and_the_ground_is_light(started: Browser, repor
         assert found.run(ground) != dark
 
 
-def test_every_printed_page_has_a_title_and_the_first_the_verdict(
-    started: Browser, tmp_path: Path
-) -> None:
+def test_printed_pages_have_titles(started: Browser, tmp_path: Path) -> None:
+    """The first one has the verdict."""
     if shutil.which("pdftotext") is None:
         pytest.skip("needs pdftotext: apt install poppler-utils")
     printed = tmp_path / "printed.pdf"

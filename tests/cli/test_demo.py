@@ -12,7 +12,7 @@ from commands import cfk
 
 @pytest.mark.slow
 def test_demo_logs_what_it_shows(tmp_path: Path) -> None:
-    result = cfk(f"demo --k 5 --patients 4 --folder {tmp_path}")
+    result = cfk(f"demo --k 5 --patients 2 --folder {tmp_path}")
     assert "before" in result.stdout
     assert "people match this" in result.stdout
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")

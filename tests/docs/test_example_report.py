@@ -15,7 +15,8 @@ GOVERNANCE = Path(__file__).resolve().parents[2] / "docs" / "governance"
 DATA, PAGE = GOVERNANCE / "example-report.json", GOVERNANCE / "example-report.html"
 
 
-def test_the_page_is_rendered_from_the_data() -> None:
+def test_page_is_rendered_from_the_data() -> None:
+    """If not, run ``docs/governance/make_example.py --render``."""
     found = PAGE.read_text(encoding="utf-8")
     assert found == PrivacyReport.read(DATA).to_html(), (
         "run docs/governance/make_example.py --render"
@@ -23,7 +24,8 @@ def test_the_page_is_rendered_from_the_data() -> None:
     assert problems(found) == []
 
 
-def test_the_data_follow_the_schema() -> None:
+def test_data_follow_the_schema() -> None:
+    """The one that the package has."""
     schema = json.loads(
         (files("cfk_plugin") / "schemas" / "report-1.schema.json").read_text(encoding="utf-8")
     )

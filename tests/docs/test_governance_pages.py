@@ -13,4 +13,5 @@ WRITTEN = runpy.run_path(str(GOVERNANCE / "make_pages.py"))["pages"]()
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
 def test_page_is_current(path):
+    """If not, run ``docs/governance/make_pages.py``."""
     assert path.read_text(encoding="utf-8") == WRITTEN[path], "run docs/governance/make_pages.py"

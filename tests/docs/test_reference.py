@@ -144,25 +144,29 @@ def test_every_public_name_has_a_docstring(module: Any) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HOOKS))
-def test_hook_and_its_arguments_are_described(name: str) -> None:
+def test_hook_is_described(name: str) -> None:
+    """With a table of its arguments."""
     part = section((DOCS / "how-to" / "write-an-adapter.md").read_text(encoding="utf-8"), name)
     expected = set(inspect.signature(HOOKS[name]).parameters)
     assert set(re.findall(r"^\| `(\w+)` \|", part, re.M)) == expected
     assert f"`{name}({', '.join(inspect.signature(HOOKS[name]).parameters)})`" in part
 
 
-def test_every_figure_of_a_summary_is_defined() -> None:
+def test_figures_of_summaries_are_defined() -> None:
+    """On the page of metrics."""
     summary = Explanations([], policy=PrivacyPolicy(guarantee="lookup"), columns=[]).summary()
     assert set(summary) - words(page("metrics.md")) == set()
 
 
-def test_every_figure_of_a_certificate_is_defined() -> None:
+def test_figures_of_certificates_are_defined() -> None:
+    """On the page, and in the docstring."""
     names = set(inspect.signature(Certificate).parameters)
     assert names - SETTINGS_OF_A_CERTIFICATE - words(page("metrics.md")) == set()
     assert names == described(Certificate)
 
 
 def test_every_error_and_reason_is_listed() -> None:
+    """With the sentence that a person gets."""
     kinds = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
     raised = {name for name, kind in kinds.items() if issubclass(kind, Exception)}
     withheld = (DOCS / "how-to" / "why-was-this-withheld.md").read_text(encoding="utf-8")
@@ -178,7 +182,8 @@ def listed(text: str) -> list[str]:
     return sorted(re.findall(r"^\| `(\w+)` \|", text, re.M))
 
 
-def test_json_page_names_every_key_and_its_examples_are_valid() -> None:
+def test_page_of_formats_is_complete() -> None:
+    """It names every key, and its examples are valid."""
     form = json.loads(
         (files("cfk_plugin") / "schemas" / "explanations-1.schema.json").read_text("utf-8")
     )
@@ -193,6 +198,7 @@ def test_json_page_names_every_key_and_its_examples_are_valid() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_links_lead_somewhere(name: str) -> None:
+    """To a file, and to a heading in it."""
     path = REPOSITORY / name
     for target in LINK.findall(FENCED.sub("", path.read_text(encoding="utf-8"))):
         if re.match(r"https?://", target):
@@ -205,7 +211,8 @@ def test_links_lead_somewhere(name: str) -> None:
             assert anchor in {slug(heading) for heading in headings}, target
 
 
-def test_every_page_is_reached_from_the_index() -> None:
+def test_index_reaches_every_page() -> None:
+    """Notebooks as well."""
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     reached = {(DOCS / target).resolve() for target in LINK.findall(index)}
     pages = [*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")]
@@ -214,6 +221,7 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 
 def test_picture_shows_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If not, run ``docs/assets/make_before_after.py``."""
     script = DOCS / "assets" / "make_before_after.py"
     monkeypatch.setattr(sys, "argv", [str(script), "--check"])
     assert runpy.run_path(str(script))["main"]() == 0, "run docs/assets/make_before_after.py again"

@@ -14,7 +14,8 @@ PAGE = (DOCS / "explanation" / "real-sentences.md").read_text("utf-8")
 
 
 @pytest.mark.slow
-def test_the_page_is_what_the_product_says_today() -> None:
+def test_page_has_the_sentences_of_today() -> None:
+    """If not, run ``docs/explanation/sentences/make_sentences.py DATA``."""
     if not DATA.is_dir():
         pytest.skip("needs the tables of the paper, which are not in the repository")
     make = runpy.run_path(str(FOLDER / "make_sentences.py"))

@@ -36,9 +36,8 @@ def install(project: Path, target: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_project_installs_and_keeps_the_contract(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_project_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found once it is installed, and can be switched off."""
     pytest.importorskip("pip", reason="installs a project")
     pytest.importorskip("hatchling", reason="builds a project")
     project = write(tmp_path / "project", "pyproject.toml", "cfk_flipper.py")

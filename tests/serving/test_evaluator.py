@@ -195,7 +195,7 @@ def test_protected_model_is_measured_without_a_release(
     assert not list(tmp_path.iterdir())
     names = mlflow.search_runs(search_all_experiments=True)["tags.mlflow.runName"]
     assert "served" not in names.to_list()
-    with mlflow.start_run(), pytest.raises(Exception, match="by its own policy"):
+    with mlflow.start_run(), pytest.raises(Exception, match="evaluator_config"):
         evaluate(info.model_uri, settings_with())
 
 

@@ -72,7 +72,6 @@ PRIVATE = {
     "later models": lambda: catalogue(
         later=[LogisticRegression(C=0.1).fit(TABLE[NUMBERS], TABLE["pay"] > 45)]
     ),
-    "a protected explainer": lambda: protect(model=MODEL, population=POPULATION, k=5, desired=True),
     "a wrapped explainer": lambda: protect(
         lambda queries: TABLE.head(len(queries)),
         model=MODEL,

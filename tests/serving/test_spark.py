@@ -55,7 +55,7 @@ def plain(result: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "id"} for row in rows]
 
 
-def test_jobs_advise_no_value_that_is_never_advised(spark: Any, tmp_path: Path) -> None:
+def test_jobs_obey_never_advised_values(spark: Any, tmp_path: Path) -> None:
     """A worker has the schema's rules, and its sentences are those of one machine."""
     train = pd.DataFrame(
         {"age": np.arange(60) % 20, "job": np.repeat(["clerk", "nurse", "none"], 20)}
@@ -155,7 +155,7 @@ def test_failing_rows_and_models_are_withheld(
     assert not any(str(pay) in said for pay in residents()["pay"])
 
 
-def test_date_that_cannot_be_read_is_not_logged(
+def test_unreadable_date_is_not_logged(
     population: Population, spark: Any, spark_console: Path, tmp_path: Path
 ) -> None:
     """Arrow quotes a date that pandas cannot have; the job fails without it."""

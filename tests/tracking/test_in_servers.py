@@ -92,7 +92,7 @@ def test_thread_sends_the_journal(mlflow_store: str, tmp_path: Path) -> None:
     assert logged_rows(mlflow_store) == 15
 
 
-def test_record_is_in_the_journal_before_the_answer(tmp_path: Path) -> None:
+def test_record_comes_before_the_answer(tmp_path: Path) -> None:
     """No answer waits for MLflow, which accepts a connection here and never answers."""
     journal = tmp_path / "journal.jsonl"
     with socket.create_server(("127.0.0.1", 0)) as hanging:
@@ -118,9 +118,7 @@ def test_each_logger_has_its_own_journal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_journal_that_cannot_be_written_is_a_loss(
-    is_strict: bool, mlflow_store: str, tmp_path: Path
-) -> None:
+def test_unwritable_journal_is_a_loss(is_strict: bool, mlflow_store: str, tmp_path: Path) -> None:
     """As on a full disk: strict=True withholds, otherwise there is one warning and a count."""
     folder = tmp_path / "gone"
     logger = RunLogger(

@@ -155,6 +155,7 @@ def test_track_sends_each_record_once(
 def test_other_settings_are_sent_to_a_child(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
+    """The first record stays in the run that was active."""
     logger = RunLogger(journal=journal)
     with mlflow.start_run() as active:
         with pytest.warns(UntrackedWarning):
@@ -236,6 +237,7 @@ def test_unfinished_line_spoils_no_other(
 def test_line_of_another_version_is_not_sent(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
+    """The command fails, so that someone looks."""
     with pytest.warns(UntrackedWarning):
         observe(explanations(), RunLogger(journal=journal))
     down.undo()
@@ -247,6 +249,7 @@ def test_line_of_another_version_is_not_sent(
 def test_records_wait_only_for_their_own_store(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
+    """One store is down, and the other one gets its record."""
     loggers = [
         RunLogger(tracking_uri=uri, journal=journal) for uri in (NOWHERE, mlflow_store, NOWHERE)
     ]
@@ -259,6 +262,7 @@ def test_records_wait_only_for_their_own_store(
 
 
 def test_track_refuses_a_missing_file(tmp_path: Path) -> None:
+    """With the exit code of an error."""
     assert "cannot be read" in output_of("track", tmp_path / "none.jsonl", code=2)
 
 
@@ -287,7 +291,8 @@ def test_strict_withholds_without_a_record(down: pytest.MonkeyPatch) -> None:
     assert reasons == {"not_recorded": 4}
 
 
-def test_strict_releases_what_is_in_the_journal(journal: Path, down: pytest.MonkeyPatch) -> None:
+def test_strict_releases_journaled_answers(journal: Path, down: pytest.MonkeyPatch) -> None:
+    """No store has to answer."""
     private = protected(track="credit", strict=True, journal=journal)
     with pytest.warns(UntrackedWarning, match="cfk track"):
         result = private.explain(QUERIES)
@@ -325,11 +330,13 @@ def test_record_that_fails_is_a_loss(is_strict: bool, journal: Path) -> None:
 
 
 def test_strict_is_not_lost_to_a_logger() -> None:
+    """A logger has a setting of its own."""
     with pytest.raises(InputError, match=r"write RunLogger\(\.\.\., strict=True\)"):
         protected(track=RunLogger(), strict=True)
 
 
 def test_strict_needs_a_place_to_log_to() -> None:
+    """Without tracking there is no record."""
     with pytest.raises(InputError, match="add track=True"):
         protected(strict=True)
 
@@ -337,7 +344,8 @@ def test_strict_needs_a_place_to_log_to() -> None:
 # --- a protected explainer ------------------------------------------------------------------------
 
 
-def test_protected_explainer_logs_to_the_active_run(mlflow_store: str) -> None:
+def test_explainer_logs_to_the_active_run(mlflow_store: str) -> None:
+    """With the figures of detection."""
     with mlflow.start_run() as run:
         protected(track=True).explain(QUERIES)
     data = mlflow.get_run(run.info.run_id).data
@@ -348,6 +356,7 @@ def test_protected_explainer_logs_to_the_active_run(mlflow_store: str) -> None:
 def test_nothing_is_tracked_unless_asked_for(
     journal: Path, down: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """There is neither a run nor a journal."""
     monkeypatch.chdir(tmp_path)
     assert len(protected().explain(QUERIES).released) == 2
     assert list(tmp_path.iterdir()) == []

@@ -49,6 +49,7 @@ def children_of(run_id: str) -> list[Any]:
 
 
 def test_run_has_policy_and_fit_as_params(mlflow_store: str) -> None:
+    """Whoever compares runs in MLflow sees them as columns."""
     assert run_of(measured().by_group("sex", ["f", "m", "f"]).log()).data.params == {
         "cfk.k": "5",
         "cfk.guarantee": "lookup",
@@ -86,6 +87,7 @@ def test_run_has_user_source_and_tags(mlflow_store: str) -> None:
 
 
 def test_each_explanation_is_a_step(mlflow_store: str) -> None:
+    """A withheld one has no value."""
     run_id = explanations().log()
     client = mlflow.MlflowClient()
     for name, values in {
@@ -120,6 +122,7 @@ def test_people_who_need_nothing_are_not_withheld(mlflow_store: str) -> None:
 
 
 def test_table_has_a_row_per_explanation(mlflow_store: str) -> None:
+    """With what recipients may see and what only the data holder may."""
     run_id = measured(findings=["native", None, None]).by_group("sex", ["f", "m", None]).log()
     rows = rows_of(run_id)
     assert rows["step"].tolist() == [0, 1, 2]
@@ -145,6 +148,7 @@ def test_mlflow_shows_the_table(mlflow_store: str) -> None:
 
 
 def test_files_satisfy_their_schema(mlflow_store: str, patients_logged: str) -> None:
+    """All files of a fit are there."""
     content = content_of(patients_logged)
     assert set(content) == {
         *("policy.json", "population.json", "environment.json", "summary.json", "explanations"),
@@ -173,6 +177,7 @@ def patients_logged(fitted: KAnonymizer) -> str:
 
 
 def test_population_is_a_dataset_without_rows(mlflow_store: str, patients_logged: str) -> None:
+    """It has counts, columns, and no source."""
     (given,) = run_of(patients_logged).inputs.dataset_inputs
     population = content_of(patients_logged)["population.json"]
     assert given.dataset.digest == population["fingerprint"]
@@ -202,6 +207,7 @@ def test_metrics_are_linked_to_the_logged_model(mlflow_store: str) -> None:
 
 
 def test_unknown_model_is_not_linked(mlflow_store: str) -> None:
+    """The run is logged all the same."""
     run_id = RunLogger(model="models:/credit/3").log(measured())
     assert run_of(run_id).inputs.model_inputs == []
 
@@ -216,6 +222,7 @@ def test_unknown_model_is_not_linked(mlflow_store: str) -> None:
     ],
 )
 def test_verdict_follows_from_entries(entries: list[Any], verdict: str, mlflow_store: str) -> None:
+    """A k too low fails, and nothing released asks for review."""
     run = run_of(Explanations(entries, policy=POLICY, columns=COLUMNS).log())
     assert (run.data.tags["cfk.verdict"], run.data.metrics["cfk.asked"]) == (verdict, len(entries))
 
@@ -241,7 +248,8 @@ def test_results_of_one_run_are_counted_together(mlflow_store: str) -> None:
     assert run_of(run_id).data.tags["cfk.records"] == "3"
 
 
-def test_figure_that_a_region_lacks_stays_unknown(mlflow_store: str) -> None:
+def test_missing_figure_stays_unknown(mlflow_store: str) -> None:
+    """In either order of the results."""
     for results in (
         [released(0), released(0, majority=None)],
         [released(0, majority=None), released(0)],
@@ -254,6 +262,7 @@ def test_figure_that_a_region_lacks_stays_unknown(mlflow_store: str) -> None:
 
 
 def test_region_without_k_is_an_error() -> None:
+    """It is not counted as a k of zero."""
     record = explanations().to_record()
     del record.rows[0]["k"]
     with pytest.raises(KeyError, match="k"):
@@ -261,6 +270,7 @@ def test_region_without_k_is_an_error() -> None:
 
 
 def test_documents_are_logged_once(mlflow_store: str) -> None:
+    """Those of the first result stay."""
     logger = RunLogger()
     logger.log(measured())
     other = ResultContext({**POPULATION, "people": 12}, ABOUT.environment)
@@ -281,12 +291,14 @@ def test_active_run_is_used(mlflow_store: str) -> None:
 
 
 def test_nested_run_is_used(mlflow_store: str) -> None:
+    """Its parent has no figure."""
     with mlflow.start_run() as parent, mlflow.start_run(nested=True) as child:
         assert explanations().log() == child.info.run_id
     assert "cfk.asked" not in run_of(parent.info.run_id).data.metrics
 
 
 def test_name_asks_for_a_nested_run(mlflow_store: str) -> None:
+    """Its parent is the active run."""
     with mlflow.start_run() as run:
         child = run_of(explanations().log(run_name="release 7"))
     assert child.info.run_name == "release 7"
@@ -301,6 +313,7 @@ def test_each_log_is_a_run_of_its_own(mlflow_store: str) -> None:
 
 
 def test_tracked_results_share_a_run(mlflow_store: str) -> None:
+    """What is not tracked is not there."""
     for _ in range(2):
         observe(explanations(), "credit")
     observe(explanations())
@@ -309,6 +322,7 @@ def test_tracked_results_share_a_run(mlflow_store: str) -> None:
 
 
 def test_other_settings_get_a_child_run(mlflow_store: str) -> None:
+    """All results of one policy share it."""
     with mlflow.start_run() as run:
         for k in (5, 4, 4):
             observe(explanations(k=k), track=True)
@@ -361,6 +375,7 @@ def test_deleted_experiment_is_named(
 
 
 def test_unknown_run_is_an_error(mlflow_store: str) -> None:
+    """MLflow says that there is none."""
     with pytest.raises(TrackingError, match="MLflow did not accept the records"):
         explanations().log(run_id="nosuchrun")
 
@@ -376,7 +391,8 @@ def hanging() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("is_hanging", [False, True])
-def test_log_soon_says_that_a_server_is_down(is_hanging: bool, hanging: str) -> None:
+def test_dead_server_is_named_soon(is_hanging: bool, hanging: str) -> None:
+    """One refuses connections, and one never answers."""
     uri = hanging if is_hanging else "http://127.0.0.1:9"
     with pytest.raises(TrackingError, match="tracking server does not answer"):
         RunLogger(tracking_uri=uri, timeout=0.3).log(explanations())
@@ -386,6 +402,7 @@ def test_log_soon_says_that_a_server_is_down(is_hanging: bool, hanging: str) -> 
 def test_log_can_be_repeated_after_a_failure(
     call: str, mlflow_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The run has each explanation once."""
     logger = RunLogger()
     with monkeypatch.context() as patch:
         patch.setattr(mlflow.MlflowClient, call, lambda *_, **__: 1 / 0)

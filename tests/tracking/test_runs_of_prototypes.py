@@ -23,7 +23,8 @@ def data_of(run_id: str | None) -> Any:
     return mlflow.get_run(str(run_id)).data
 
 
-def test_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
+def test_run_has_guarantee_and_budget(mlflow_store: str) -> None:
+    """Parameters, metrics and tags of regions that prototypes lack are left out."""
     run_id = prototypes(plugins="dp 0.1.0").log()
     data = data_of(run_id)
     assert data.params == {
@@ -56,6 +57,7 @@ def test_run_says_what_is_guaranteed_and_spent(mlflow_store: str) -> None:
 
 @pytest.mark.parametrize("seeded", [False, True])
 def test_claim_asks_for_review(seeded: bool, mlflow_store: str) -> None:
+    """Nothing is proven of seeded noise, or of a mechanism of someone else."""
     claimed = prototypes(prototype(0, of=certificate(guarantee="none", seeded=True)))
     logger = RunLogger()
     run_id = logger.log(claimed if seeded else unproven())
@@ -92,6 +94,7 @@ def test_rows_have_no_value_of_a_prototype(mlflow_store: str) -> None:
 
 
 def test_run_has_the_latest_budget(mlflow_store: str) -> None:
+    """What was spent is that of the latest result; counts are sums."""
     logger = RunLogger()
     logger.log(prototypes())
     run_id = logger.log(prototypes(prototype(0), epsilon_spent="2.5"))
@@ -102,21 +105,22 @@ def test_run_has_the_latest_budget(mlflow_store: str) -> None:
 @pytest.mark.parametrize(
     ("first", "other"), [(explanations, prototypes), (prototypes, explanations)]
 )
-def test_regions_and_prototypes_have_their_own_runs(
-    first: Any, other: Any, mlflow_store: str
-) -> None:
+def test_prototypes_and_regions_share_no_run(first: Any, other: Any, mlflow_store: str) -> None:
+    """The other kind goes to a child."""
     run_id = first().log()
     child = other().log(run_id=run_id)
     assert data_of(child).tags["mlflow.parentRunId"] == run_id
 
 
 def test_nothing_released_asks_for_review(mlflow_store: str) -> None:
+    """No certificate tells a guarantee."""
     data = data_of(prototypes(Withheld(0, "none_found")).log())
     assert data.tags["cfk.verdict"] == "review"
     assert "cfk.guarantee" not in data.params
 
 
 def test_record_is_the_same_after_a_journal(tmp_path: Path) -> None:
+    """A store that does not answer changes nothing."""
     journal = tmp_path / "journal.jsonl"
     logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=journal)
     with pytest.warns(UntrackedWarning):
