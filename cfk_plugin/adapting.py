@@ -219,8 +219,8 @@ def _class_of(name: str, value: Any, classes: Sequence[Any] | None) -> Any:
         return classes[value]
     if is_whole and (value not in classes or _are_mixed_up(classes)):
         places = ", ".join(f"{place} for {label!r}" for place, label in enumerate(classes[:_FEW]))
-        more = " and so on" if len(classes) > _FEW else ""
-        raise AdapterError(f"{name} is the position of a class: {places}{more}")
+        ending = " and so on" if len(classes) > _FEW else ""
+        raise AdapterError(f"{name} is the position of a class: {places}{ending}")
     if value in classes:
         return classes[classes.index(value)]
     return value

@@ -84,8 +84,8 @@ def check_adapter(
     _check_goal(batch, options)
     _check_repr(source, batch)
     if deterministic:
-        again = _generate(source, queries, options)
-        is_same = batch.frame.equals(again.frame) and np.array_equal(batch.slot, again.slot)
+        second = _generate(source, queries, options)
+        is_same = batch.frame.equals(second.frame) and np.array_equal(batch.slot, second.slot)
         assert is_same, "the same queries got other counterfactuals"
     for name in source.methods:
         args, named = (arguments or {}).get(name, ((queries,), options))
@@ -112,11 +112,11 @@ def _generate(
     source: CounterfactualSource, queries: pd.DataFrame, options: Mapping[str, Any]
 ) -> CounterfactualBatch:
     """Call `generate`, and check that queries and global random state stay as they were."""
-    before = queries.copy(deep=True)
+    original = queries.copy(deep=True)
     state = _random_state()
     batch = source.generate(queries, **options)
     assert _random_state() == state, "global random state was changed; use `adapting.ask`"
-    pd.testing.assert_frame_equal(queries, before, obj="the queries, which must not change,")
+    pd.testing.assert_frame_equal(queries, original, obj="the queries, which must not change,")
     return batch
 
 
@@ -148,8 +148,8 @@ def _check_goal(batch: CounterfactualBatch, options: Mapping[str, Any]) -> None:
 
 
 def _check_repr(source: CounterfactualSource, batch: CounterfactualBatch) -> None:
-    shown = repr(source) + repr(batch)
-    assert not any(text in shown for text in _texts(batch.frame)), "a repr shows a value of a row"
+    text = repr(source) + repr(batch)
+    assert not any(value in text for value in _texts(batch.frame)), "a repr shows a value of a row"
 
 
 def _check_method(
@@ -167,9 +167,9 @@ def _check_method(
     _check_batch(batch, len(queries), features)
     restored = source.restore(native, _all_withheld(batch.query.tolist(), features))
     assert native is None or restored is not native, f"`restore` returns the result of {name}"
-    shown = repr(restored)
-    raw_texts = _texts(batch.frame) - _texts(queries)
-    assert not any(text in shown for text in raw_texts), (
+    text = repr(restored)
+    raw_values = _texts(batch.frame) - _texts(queries)
+    assert not any(value in text for value in raw_values), (
         f"`restore` copies values of the result of {name}, although every answer is withheld"
     )
 

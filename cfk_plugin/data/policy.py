@@ -110,10 +110,10 @@ class PrivacyPolicy:
         people. There is no margin if these people form no group with `l` and `t`.
 
         The k people of a region have the outcome with the margin, and so has every answer at its
-        nearest point. The margin plays no part in pureness, nor in whether a query already has the
+        advised values. The margin plays no part in pureness, nor in whether a query already has the
         outcome. A margin needs a model with ``predict_proba``, or `threshold`. Without
         probabilities "auto" is no margin, and certificates say so. A margin does not guarantee
-        which share of the answers still holds: see the page "When the model is trained again".
+        which share of the answers still holds: see the page "When data or model change".
 
     Raises
     ------

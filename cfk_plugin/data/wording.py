@@ -814,7 +814,7 @@ def stated_values(part: Part) -> list[Any]:
 
 
 def values_of(part: Part) -> list[Any]:
-    """Return the values of a part except a missing one, in a fixed order; a range gives its low."""
+    """Return the values of a part except a missing one, in order; for a range, its low end."""
     if isinstance(part, Interval):
         return [part.low] if part.levels is None else list(part.levels)
     return [value for value in sorted_values(part) if value is not None]

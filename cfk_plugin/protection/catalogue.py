@@ -700,9 +700,9 @@ def _of_all_rows(
 
     Members, and shared values that people of the sample have, stay: the sample bounds the number of
     people from below. Rows outside of all regions widen the nearest new region; the corners of
-    their hulls are appended to the training rows. If no one in the sample has a value or a whole
-    combination, it is dropped if one to k - 1 people of the table have it. With a previous
-    catalogue, its values stay, and new ones are dropped if any person has them; see
+    their hulls are appended to the training rows. A value or a whole combination that no one in the
+    sample has is dropped if one to k - 1 people of the table have it. With a previous catalogue,
+    its values stay, and new ones are dropped if any person has them; see
     `cfk_plugin.protection.previous`.
     """
     codes = newcomers.codes

@@ -79,7 +79,7 @@ def divide(
     Parameters
     ----------
     points : shape (n_points, n_dimensions)
-        Coordinates in which the NCP of a group is the sum of the sides of its box.
+        At least k. Coordinates in which the NCP of a group is the sum of the sides of its box.
     k : int
     caps : shape (n_dimensions,)
         The most that each side of a box counts.
@@ -91,14 +91,7 @@ def divide(
     -------
     array, shape (n_points,)
         The group of each point; groups are numbered from 0.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than k points.
     """
-    if len(points) < k:
-        raise ValueError(f"{len(points)} points cannot be divided into groups of at least {k}")
     _, cell, n_people = np.unique(points, axis=0, return_inverse=True, return_counts=True)
     cell = cell.reshape(-1)
     group = np.where(n_people[cell] >= k, cell, -1)
@@ -419,7 +412,7 @@ class _Search(HostOnly):
         return radius[self._cell]
 
     def _improve(self, temperature: float) -> None:
-        """Divide near groups again; replace them if the loss is lower, or higher within chance.
+        """Divide near groups again; accept a lower loss and, at random, a slightly higher one.
 
         The higher the temperature, the more the loss may increase.
         """

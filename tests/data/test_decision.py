@@ -27,7 +27,7 @@ def rows(n: int) -> pd.DataFrame:
     return pd.DataFrame(random.normal(size=(n, 3)), columns=["x", "y", "z"])
 
 
-def test_lead_of_a_class_is_its_own() -> None:
+def test_lead_may_be_per_row() -> None:
     """If every row desires the class of its own, the lead is over the best other one."""
     probabilities = np.array([[0.5, 0.3, 0.2], [0.2, 0.45, 0.35], [0.1, 0.1, 0.8]])
     decision = LargestProbability(np.array(["a", "b", "c"], dtype=object))

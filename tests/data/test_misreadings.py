@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,11 +110,3 @@ CATEGORIES_AND_NUMBERS: dict[str, Any] = {
 def test_other_columns_are_not_named(kind: str) -> None:
     """Numbers and days are read as such, and other texts are categories."""
     assert warnings_about(CATEGORIES_AND_NUMBERS[kind]) == []
-
-
-@pytest.mark.parametrize("name", ["adult", "cmc", "german", "heart", "informs"])
-def test_published_tables_have_no_warning(shared_data: Path, name: str) -> None:
-    """Tables as people have them."""
-    facts = json.loads((shared_data / f"{name}.json").read_text(encoding="utf-8"))
-    table = pd.read_csv(shared_data / f"{name}.csv.gz", nrows=2000)
-    Schema.from_frame(table, quasi_identifiers=facts["quasi_identifiers"], target=facts["target"])

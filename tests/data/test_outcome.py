@@ -108,6 +108,7 @@ def test_call_may_narrow_the_outcome() -> None:
     """A part of what is protected may be named, and what else is named is not desired."""
     classes = CLASSES.tolist()
     assert MID_OR_HIGH.of_call("mid", classes) == MID
+    assert MID_OR_HIGH.of_call({"mid"}, classes) == MID
     assert MID_OR_HIGH.of_call({"mid", "high"}, classes) is MID_OR_HIGH
     assert OPPOSITE.of_call("mid", classes) == MID
     both = MID_OR_HIGH.of_call({"low", "mid"}, classes)

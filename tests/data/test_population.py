@@ -162,7 +162,7 @@ NAMED = REPEATED.assign(name=[f"n{i}" for i in range(len(REPEATED))])
 
 def test_copied_rows_are_a_warning() -> None:
     """Twelve rows of one person would count as twelve people."""
-    with pytest.warns(CopiedRowsWarning, match="name the person's key in subject"):
+    with pytest.warns(CopiedRowsWarning, match="in subject"):
         population_of(REPEATED.sample(frac=1, random_state=0), ["age", "town"])
 
 

@@ -47,7 +47,7 @@ def test_people_count_by_smallest_class() -> None:
     assert sizes(content) == [(1, 15, 12), (15, None, 48)]
 
 
-def test_attributes_have_roles_and_bounds(residents: World) -> None:
+def test_attributes_have_declared_bounds(residents: World) -> None:
     """A fact says whether bounds are declared or learned from the table."""
     columns = {"age": Attribute(weight=2.0), "salary": Attribute(bounds=(0, 200))}
     population = residents.declare(columns=residents.roles["columns"] | columns)

@@ -95,7 +95,7 @@ def test_levels_may_be_a_dtype(levels: Any) -> None:
         ({"quasi_identifiers": []}, "quasi-identifier"),
         ({"sensitive": ["age"]}, "age"),
         ({"ordinal": {"town": ["a", "a"]}}, "town"),
-        ({"cost": {"label": 2}}, "'label': cost is of features only"),
+        ({"cost": {"label": 2}}, "'label': only features can have a cost"),
         *(
             ({"cost": {"age": cost}}, "'age': cost must be a")
             for cost in (0, -1, np.inf, np.nan, "5")
@@ -195,8 +195,8 @@ def test_settings_are_read_by_column() -> None:
         ({"agee": Attribute()}, "columns: unknown column agee; .*did you mean 'age'"),
         ({"age": {"bounds": (0, 99)}}, r"column 'age': write .*Attribute\(.*got dict"),
         ({"who": Attribute(whole=True)}, "column 'who' is subject, .*leave it out of columns"),
-        ({"label": Attribute(bins=[0, 1])}, "column 'label': bins are for numeric features"),
-        ({"pay": Attribute(weight=1)}, "column 'pay': a weight is of quasi-identifiers only"),
+        ({"label": Attribute(bins=[0, 1])}, "column 'label': only numeric features can have"),
+        ({"pay": Attribute(weight=1)}, "column 'pay': only quasi-identifiers can have"),
         ({"age": Attribute(weight=-1)}, "column 'age': weight must be a finite number >= 0"),
         ({"age": Attribute(weight=float("nan"))}, "column 'age': weight must be a finite number"),
         ({"age": Attribute(weight="2")}, "column 'age': weight must be a number, got str"),
@@ -206,7 +206,7 @@ def test_settings_are_read_by_column() -> None:
         ({"age": Attribute(bounds=(1, 2, 3))}, r"column 'age': bounds are \(low, high\)"),
         ({"town": Attribute(bounds=(1, 3))}, r"column 'town': bounds are \(low, high\)"),
         ({"age": Attribute(bins=["a", "b"])}, "column 'age': .*bins"),
-        ({"town": Attribute(whole=True)}, "column 'town': whole numbers are of numeric columns"),
+        ({"town": Attribute(whole=True)}, "column 'town': whole=True is only for numeric"),
         ({"town": Attribute(categories="ab")}, "column 'town': categories must be a list"),
         ({"town": Attribute(hierarchy=3)}, "column 'town': a hierarchy is a table or a mapping"),
         ({"town": Attribute(hierarchy={})}, "column 'town': a hierarchy needs at least one value"),

@@ -82,7 +82,6 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
         ("term", Interval(24, 24), 48, "a loan term of 24 months instead of 48"),
         ("amount", Interval(1500, 1500), 900, "a loan amount of €1,500 instead of €900"),
         ("amount", Interval(1, 2000), -3, "a loan amount of €1 to €2,000 instead of -€3"),
-        ("rate", Interval(0.07, 0.07), 0.12, "a rate of 7% instead of 12%"),
         ("fee", Interval(5, 7), 12.5, "fee 5% to 7% instead of 12.5%"),
         # Numbers stand as they were released, and long ones are grouped.
         ("gain", Interval(25500, 25500), 0, "gain 25,500 instead of 0"),
@@ -91,7 +90,6 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
         # Counts in words, singular and plural.
         ("loans", Interval(1, 1), 2, "one open loan instead of two"),
         ("loans", Interval(0, 0), 1, "no open loans instead of one"),
-        ("loans", Interval(2, 2), 0, "two open loans instead of none"),
         ("loans", Interval(2, 4), 7, "2 to 4 open loans instead of seven"),
         # Categories: words of their own stand alone.
         ("account", frozenset({"A14"}), "A11", "no current account instead of an overdrawn current account"),
@@ -100,14 +98,12 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
         ("telephone", frozenset({True}), False, "telephone “yes” instead of “no”"),
         ("zip_code", frozenset({9000}), 10000, "zip code 9000 instead of 10000"),
         ("city", frozenset("ABCDE"), "Z", "city “A”, “B”, “C” or one of two more instead of “Z”"),
-        ("city", frozenset("ABCD"), "Z", "city “A”, “B”, “C” or “D” instead of “Z”"),
         ("class", Interval(1, 2), 3, "a good class to a fair class instead of a poor class"),
         # A value without words is said as if no words were declared.
         ("account", frozenset({"A14", "A99"}), "A11", "account “A14” or “A99” instead of an overdrawn current account"),
         ("arrears", Interval(0, 0), 2300, "no arrears instead of €2,300"),
         ("arrears", Interval(410, 500), 0, "rent arrears of €410 to €500 instead of no arrears"),
         # Levels.
-        ("level", Interval("b", "e", levels=("b", "c", "d", "e")), "a", "level “b” to “e” instead of “a”"),
         # Dates as people write them, also days as text.
         ("since", Interval(DAY, DAY), "2020-02-01", "since 31 December 2024 instead of 1 February 2020"),
         ("since", frozenset({"2024-12-31"}), pd.Timestamp("2020-02-01 14:05"),
@@ -120,7 +116,6 @@ def change(column: str, part: Part, own: Any, wording: Wording = LOAN) -> str:
          "since 31 December 2024 instead of 1 February 2020"),
         ("since", Interval("2024-12-31", "2024-12-31", levels=("2024-12-31",)), "2020-02-01",
          "since 31 December 2024 instead of 1 February 2020"),
-        ("amount", Interval(-0.0, -0.0), 3, "a loan amount of €0 instead of €3"),
         # What is missing.
         ("term", Interval(24, 24), np.nan, "a loan term of 24 months (you did not state this)"),
         ("term", Interval(24, 36, missing=True), 48, "a loan term of 24 to 36 months or not stated instead of 48"),

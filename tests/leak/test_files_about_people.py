@@ -233,7 +233,9 @@ def documented() -> dict[str, dict[str, str]]:
         if not line.startswith("|"):
             break
         name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
-        rows[name] = dict(zip(COLUMNS, (re.split(r"\W", cell)[0] for cell in cells), strict=True))
+        words = [re.split(r"\W", cell)[0] for cell in cells]
+        for file in name.split(", "):
+            rows[file] = dict(zip(COLUMNS, words, strict=True))
     return rows
 
 

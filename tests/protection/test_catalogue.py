@@ -55,7 +55,7 @@ def population(applicants: World) -> Population:
 
 @pytest.fixture(scope="module")
 def catalogue(applicants: World, population: Population) -> Catalogue:
-    return build(applicants, population)
+    return build(applicants, population, least_pureness=0.9)
 
 
 @pytest.fixture(scope="module")
@@ -86,20 +86,36 @@ def test_members_have_the_outcome(population: Population, catalogue: Catalogue) 
     assert np.array_equal(np.sort(members), np.flatnonzero(is_sure))
 
 
+@pytest.mark.parametrize("k", [3, 5])
+def test_regions_have_people_not_rows(k: int, patients: World) -> None:
+    """With fewer than 2 k people inside, a fifth as many as members are refused."""
+    catalogue = patients.fit(k=k).catalogue_.parts[0].catalogue
+    rows = patients.population.coded_rows
+    person = patients.population.person_of_row
+    refused = np.setdiff1d(person, person[catalogue.model.has_outcome(rows)])
+    for region, members in enumerate(catalogue.members):
+        assert len(np.unique(person[members])) == len(members) >= k
+        people = np.unique(person[catalogue.regions.contains(rows, region)])
+        n_refused = len(np.intersect1d(people, refused))
+        assert len(people) >= 2 * k or n_refused >= len(members) / 5
+
+
 def test_centres_meet_every_region(population: Population, catalogue: Catalogue) -> None:
     """Private values of one entry are entries of all regions in which they are admissible."""
     entries = catalogue.entries
-    pairs = set(zip(entries.region.tolist(), map(bytes, entries.values), strict=True))
-    assert len(pairs) > 10
+    pairs = zip(entries.region.tolist(), map(bytes, entries.values), strict=True)
+    pureness = dict(zip(pairs, entries.pureness, strict=True))
+    n_impure = 0
     for region in range(len(catalogue.regions)):
         members = quasi_of_members(catalogue, population.coded_rows, region)
         combinations = catalogue.regions.combinations(region)
         for values in np.unique(entries.values, axis=0):
-            is_admissible = (
-                sure(catalogue, members, values).sum() >= K
-                and sure(catalogue, combinations, values).mean() >= 0.5
-            )
-            assert is_admissible == ((region, bytes(values)) in pairs)
+            has_people = sure(catalogue, members, values).sum() >= K
+            share = sure(catalogue, combinations, values).mean()
+            n_impure += has_people and share < 0.9
+            is_admissible = has_people and share >= 0.9
+            assert pureness.get((region, bytes(values))) == (share if is_admissible else None)
+    assert n_impure > 0
 
 
 def test_required_combinations_keep_members(population: Population, catalogue: Catalogue) -> None:

@@ -62,12 +62,6 @@ def test_groups_have_k_people(k: int) -> None:
     assert np.bincount(group).min() >= k
 
 
-def test_too_few_people_are_refused() -> None:
-    """There is no group of k among fewer people."""
-    with pytest.raises(ValueError, match="groups of at least 5"):
-        divide(np.zeros((4, 1)), K, np.ones(1), None, np.random.default_rng(0))
-
-
 def test_equal_people_are_a_group() -> None:
     """A crowd of k or more with equal points is not divided, and no one else joins it."""
     points, caps = people(200, seed=0)

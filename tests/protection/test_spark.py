@@ -294,9 +294,7 @@ def test_failing_workers_log_no_value(
     assert not any(canary in console for canary in CANARIES)
 
 
-def test_subject_that_cannot_be_read_is_not_logged(
-    df: Any, schema: Schema, spark_console: Path
-) -> None:
+def test_unreadable_subject_is_not_logged(df: Any, schema: Schema, spark_console: Path) -> None:
     """The workers that draw the sample fail, and quote nothing."""
     from pyspark.sql import functions
 

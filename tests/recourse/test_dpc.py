@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
@@ -331,15 +330,6 @@ def test_unsuitable_models_are_refused(
             ModelError, match="no row is of a class that is desired, by the target column 'loan'"
         ):
             DPC(**FAST).fit(population(DENIED), model, desired)
-
-
-def test_failed_fit_leaves_nothing(model: Pipeline, queries: pd.DataFrame) -> None:
-    """Not even of the fit before."""
-    method = DPC(**FAST).fit(PEOPLE, model, "granted")
-    with pytest.raises(ModelError):
-        method.fit(population(DENIED), model, "granted")
-    with pytest.raises(NotFittedError):
-        method.generate(queries)
 
 
 def test_wrong_queries_are_refused(

@@ -27,7 +27,7 @@ from cfk_recourse.dpc import DPC
 pytestmark = pytest.mark.slow
 
 CLAIMED = 0.025
-N, RUNS = 20_000, 160
+N, RUNS = 20_000, 60
 DECLARED = {"ward": ["north", "south", "none"], "test": ["pos", "neg"], "sex": ["f", "m"]}
 PUBLIC = pd.DataFrame(
     [
@@ -65,7 +65,8 @@ def epsilon_at_least(right: int, wrong: int, runs: int) -> float:
     )
 
 
-def test_one_counterfactual_refutes_the_claimed_epsilon() -> None:
+def test_counterfactual_refutes_claimed_epsilon() -> None:
+    """A bet on the ward that one counterfactual shows comes true too often."""
     worlds = {ward: world(ward) for ward in ("north", "south")}
     encoder = PublicEncoder(PublicDomain.of(worlds["north"]))
     outcomes = np.where(PUBLIC["test"] == "pos", "rare", "common")
@@ -81,10 +82,10 @@ def test_one_counterfactual_refutes_the_claimed_epsilon() -> None:
     south = [shown("south", RUNS + seed) for seed in range(RUNS)]
     bound = epsilon_at_least(sum(north), sum(south), RUNS)
     print(f"claimed {CLAIMED}, at least {bound:.2f}: north {sum(north)} and {sum(south)} of {RUNS}")
-    assert bound > 80 * CLAIMED
+    assert bound > 40 * CLAIMED
     audited = epsilon_from_scores(np.array(north, dtype=float), np.array(south, dtype=float))
     # the audit chooses its bet on half of the runs and bounds with the other
-    assert audited.epsilon > 40 * CLAIMED
+    assert audited.epsilon > 20 * CLAIMED
     # The same world in both places: the bound claims nothing.
     half = RUNS // 2
     assert epsilon_at_least(sum(north[:half]), sum(north[half:]), half) <= 0

@@ -90,15 +90,6 @@ def test_least_move_equals_linear_program() -> None:
         assert np.ptp(row[row != 0]) < 1e-9 or len(row[row != 0]) == 0
 
 
-def test_ranges_may_allow_no_answer() -> None:
-    """The boundary lies beyond the training rows."""
-    train = numbers(50, 2)
-    model = regression(np.array([1.0, 1.0]), -50.0)
-    assert Scfe(train, model).explain(train).isna().all(axis=None)
-    assert Scfe(train, model, exact_linear=False, rounds=2).explain(train).isna().all(axis=None)
-    assert (model.predict(Scfe(train, model, within_ranges=False).explain(train)) == 1).all()
-
-
 PREPARED = [
     lambda: make_pipeline(StandardScaler(), LogisticRegression()),
     lambda: make_pipeline(

@@ -57,10 +57,11 @@ def test_csv_recounts_a_catalogue_of_parquet(cfk: Callable, applicants: World) -
     proposal = json.loads(Path("schema.json").read_text())
     public = {"quasi_identifiers": ["rate", "zip"], "nominal": ["zip"]}
     Path("schema.json").write_text(json.dumps(proposal | public))
-    table = applicants.table.assign(
-        zip=applicants.table["town"].map({"Antwerp": "01250", "Ghent": "09000", "Namur": "10001"}),
-        rate=(applicants.table["age"] / 100).astype("float32"),
-        since=pd.Timestamp("2020-01-31") + pd.to_timedelta(applicants.table["age"], unit="D"),
+    people = applicants.table.head(120)
+    table = people.assign(
+        zip=people["town"].map({"Antwerp": "01250", "Ghent": "09000", "Namur": "10001"}),
+        rate=(people["age"] / 100).astype("float32"),
+        since=pd.Timestamp("2020-01-31") + pd.to_timedelta(people["age"], unit="D"),
     )
     table.to_parquet("train.parquet")
     table.to_csv("train.csv", index=False)

@@ -22,7 +22,7 @@ def run(
     return mlflow.get_run(active.info.run_id)
 
 
-def test_run_has_risk_and_loss(run: mlflow.entities.Run) -> None:
+def test_run_has_risk_figures(run: mlflow.entities.Run) -> None:
     """The summary says how many people are left to an attacker, and what the regions lose."""
     metrics = run.data.metrics
     assert metrics["cfk.released"] == 8

@@ -21,9 +21,7 @@ def explanations(private: ProtectedExplainer, refused: pd.DataFrame) -> Explanat
     return private.explain(refused, features_to_vary=["income"])
 
 
-def test_sentence_names_outcome_and_change(
-    explanations: Explanations, refused: pd.DataFrame
-) -> None:
+def test_sentence_names_the_change(explanations: Explanations, refused: pd.DataFrame) -> None:
     """The words come from the schema; the new income stands next to the person's own."""
     for answer in explanations.released:
         person = refused.iloc[answer.query]
