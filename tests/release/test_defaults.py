@@ -73,6 +73,7 @@ def explanations() -> Explanations:
 
 
 def test_k_gives_the_default_policy(explanations: Explanations) -> None:
+    """Nothing but the number of people has to be chosen."""
     assert explanations.policy == PrivacyPolicy(k=K)
     assert explanations == private(policy=PrivacyPolicy(k=K)).explain(QUERIES)
 
@@ -94,6 +95,7 @@ def test_contradicting_settings_are_refused(settings: dict[str, Any], word: str)
 
 
 def test_policy_ignores_types_of_numbers() -> None:
+    """NumPy's numbers and Python's give equal policies with the same hash."""
     policy = PrivacyPolicy(k=np.int64(10), l=np.int8(2), min_pureness=np.float32(0.5), t=1)
     plain = PrivacyPolicy(k=10, l=2, min_pureness=0.5, t=1.0)
     assert policy == plain
@@ -102,6 +104,7 @@ def test_policy_ignores_types_of_numbers() -> None:
 
 @pytest.mark.filterwarnings("ignore::cfk_plugin.errors.PrivacyLeakWarning")
 def test_prototypes_need_no_explainer() -> None:
+    """The method reads the population, so there is no counterfactual to protect."""
     pytest.importorskip("opendp", reason="needs the extra [dp]")
     people = Population.from_frame(ROWS, infer_domains(ROWS, SCHEMA))
     method = DPPrototypes(rows=200, model_access="public", random_state=0)
@@ -146,10 +149,12 @@ def test_row_dependent_explainer_is_not_asked(
 
 @pytest.mark.parametrize("explainer", [NearestUnlikeNeighbour(ROWS[FEATURES], label), fail])
 def test_explainer_does_not_decide_on_answers(explainer: Any, explanations: Explanations) -> None:
+    """A catalogue answers as without one, even if the explainer fails."""
     assert private(explainer).explain(QUERIES) == explanations
 
 
 def test_unknown_declaration_is_refused() -> None:
+    """The error names the attribute of the explainer."""
     with pytest.raises(AdapterError, match="depends_on_rows"):
         private(Declared("perhaps"))
 
@@ -158,12 +163,14 @@ def test_unknown_declaration_is_refused() -> None:
 
 
 def test_certificate_lists_what_is_not_stopped(explanations: Explanations) -> None:
+    """A catalogue leaves one attack, which needs a later release."""
     for entry in explanations.generalized:
         content = entry.to_dict()["certificate"]
         assert content["not_stopped"] == ["intersection after a change"]
 
 
 def test_answer_names_unchanged_values(explanations: Explanations) -> None:
+    """They are the released values that equal the query's."""
     entries = explanations.generalized
     contents = [entry.to_dict() for entry in entries]
     for entry, content in zip(entries, contents, strict=True):
@@ -182,6 +189,7 @@ def private_dice() -> Any:
 
 
 def test_dice_method_returns_answers_of_explain(private_dice: Any) -> None:
+    """DiCE's result has the released answers in the same order, and no others."""
     result = private_dice.generate_counterfactuals(QUERIES, total_CFs=2)
     explanations = private_dice.explain(QUERIES, total_CFs=2)
     assert explanations == private_dice.explain(QUERIES, answers=2)
@@ -194,6 +202,7 @@ def test_dice_method_returns_answers_of_explain(private_dice: Any) -> None:
 
 
 def test_dice_importances_are_shares_of_answers(private_dice: Any) -> None:
+    """The importance of a column is the share of released answers that change it."""
     result = private_dice.local_feature_importance(QUERIES, total_CFs=10)
     explanations = private_dice.explain(QUERIES, answers=10)
     for query, importance in enumerate(result.local_importance):
@@ -208,6 +217,7 @@ def test_dice_importances_are_shares_of_answers(private_dice: Any) -> None:
 
 
 def test_options_without_effect_warn_once(private_dice: Any) -> None:
+    """One warning names all of them, and points to the caller's file."""
     options = {"random_seed": 4, "proximity_weight": 0.5, "verbose": False}
     with pytest.warns(IgnoredOptionWarning, match="proximity_weight, random_seed") as caught:
         private_dice.generate_counterfactuals(QUERIES, total_CFs=1, **options)
@@ -218,12 +228,14 @@ def test_options_without_effect_warn_once(private_dice: Any) -> None:
 
 
 def test_promising_option_is_refused(private_dice: Any) -> None:
+    """To ignore `stopping_threshold` would break what it promises of the answers."""
     with pytest.raises(AdapterError, match="stopping_threshold"):
         private_dice.generate_counterfactuals(QUERIES, total_CFs=1, stopping_threshold=0.9)
 
 
 @pytest.mark.usefixtures("silent")
 def test_function_gives_several_answers() -> None:
+    """`total_CFs` counts them for each query, as in DiCE."""
     assert len(private(fail)(QUERIES, total_CFs=2)) == 2 * len(QUERIES)
 
 
@@ -278,11 +290,13 @@ def test_sample_has_only_refused_people() -> None:
 
 
 def test_negative_sample_is_refused() -> None:
+    """The error names the setting."""
     with pytest.raises(InputError, match="sample_explainer"):
         private(fail, sample_explainer=-1)
 
 
 def test_failing_sample_only_warns(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the class of the error without its text, and the rate is None."""
     with caplog.at_level(logging.WARNING, "cfk_plugin"):
         explainer = private(fail, sample_explainer=20)
     assert "ValueError" in caplog.text

@@ -126,8 +126,8 @@ def test_summary_without_proof_has_no_budget(result: Explanations) -> None:
     assert (summary["epsilon"], summary["delta"]) == (None, None)
 
 
-def test_table_has_ends_and_values() -> None:
-    """The advised value is next to the range that it comes from; withheld rows are empty."""
+def test_table_shows_range_with_value() -> None:
+    """Next to the range is the advised value within it; withheld rows are empty."""
     answer = released(advised={"age": 25, "city": "Ghent"})
     table = explanations(answer, Withheld(1, "none_found"), released(2)).to_frame()
     assert table.loc[0, ["age_low", "age_high", "age_value"]].tolist() == [24, 27, 25]
@@ -138,8 +138,8 @@ def test_table_has_ends_and_values() -> None:
 
 
 @pytest.mark.parametrize("name", ["pureness", "query"])
-def test_figure_and_feature_have_two_columns(name: str) -> None:
-    """A feature may be called like a figure: Parquet refuses two columns of one name."""
+def test_feature_named_like_figure_is_kept(name: str) -> None:
+    """It has a column of its own, as Parquet refuses two columns of one name."""
     entry = released()
     region = Region({name: Interval(1, 2)})
     renamed = GeneralizedCounterfactual(0, region, {}, entry.certificate, entry.recount)
@@ -158,8 +158,8 @@ def test_table_has_index_of_queries(residents: World) -> None:
     assert "ann-1" not in written
 
 
-def test_table_has_numbers_and_dates(residents: World) -> None:
-    """Kinds are those of the schema, even if every row is withheld."""
+def test_table_keeps_kinds_of_columns(residents: World) -> None:
+    """Numbers, dates and levels are those of the schema, even if every row is withheld."""
     table = residents.answers.to_frame()
     assert table[["age_low", "salary_value"]].dtypes.map(is_numeric_dtype).all()
     assert is_datetime64_any_dtype(table["since_value"])

@@ -137,7 +137,8 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 
 @pytest.mark.parametrize("how", FORGED)
-def test_forged_entry_is_named_by_its_place(content: dict[str, Any], how: str) -> None:
+def test_forged_part_is_named(content: dict[str, Any], how: str) -> None:
+    """The report fails, and its problem names the key, the column or the figure."""
     forge, problem = FORGED[how]
     forge(content)
     report = recount(content, POPULATION)
@@ -146,6 +147,7 @@ def test_forged_entry_is_named_by_its_place(content: dict[str, Any], how: str) -
 
 
 def test_pureness_that_the_model_contradicts_fails(content: dict[str, Any]) -> None:
+    """Without the model, no one can count pureness again, and the file passes."""
     shares = dict.fromkeys(("pureness", "pureness_low", "pureness_high"), 0.07)
     entry(content)["certificate"].update(shares)
     assert recount(content, POPULATION).verdict == "pass"  # nobody asked the model
@@ -185,12 +187,14 @@ def test_withheld_query_need_not_be_readable(files: Mapping[str, Any]) -> None:
 
 
 def test_later_model_leaves_entries_impure(content: dict[str, Any]) -> None:
+    """A stricter model also leaves fewer than k people with the outcome."""
     report = recount(content, POPULATION, model=Bank(170), desired="yes")
     assert "below the policy's floor" in problems(report)
     assert "fewer than k people in its region have the outcome" in problems(report)
 
 
-def test_k_of_the_call_can_only_ask_for_more(content: dict[str, Any]) -> None:
+def test_call_cannot_lower_k(content: dict[str, Any]) -> None:
+    """A larger k is checked; with a smaller one, that of the policy still is."""
     assert "fewer than k people" in problems(recount(content, POPULATION, k=len(TABLE)))
     few = Population.from_frame(TABLE.head(K), SCHEMA)
     assert "fewer than k people" in problems(recount(content, few, k=2))
@@ -206,17 +210,19 @@ def test_other_key_is_for_review(files: Mapping[str, Any]) -> None:
 
 
 def test_other_outcome_than_asked_fails(files: Mapping[str, Any]) -> None:
+    """The answers are about `yes`, and the call names `no`."""
     report = recount(files["answers"], POPULATION, model=BANK, desired="no")
     assert "another outcome than --desired" in problems(report)
 
 
 @pytest.mark.parametrize("queries", [REFUSED.head(2), REFUSED.drop(columns="job")])
 def test_other_queries_than_answered_raise(files: Mapping[str, Any], queries: pd.DataFrame) -> None:
+    """There are fewer of them, or a column is missing."""
     with pytest.raises(InputError, match="queries"):
         recount(files["answers"], POPULATION, model=BANK, desired="yes", queries=queries)
 
 
-def test_prototypes_are_asked_about_as_they_are() -> None:
+def test_prototypes_are_judged_by_model_only() -> None:
     """No people can be counted for them, so that a person has to look."""
     pytest.importorskip("opendp")
     from cfk_plugin import DPPrototypes
@@ -269,6 +275,7 @@ def cfk(
 
 
 def test_command_prints_what_it_counted(cfk: Callable[[str], tuple[int, str]]) -> None:
+    """It also prints what it cannot check, such as who wrote the file."""
     model = "-m model.joblib -d yes"
     code, output = cfk(f"verify file.json --train train.csv -s schema.json {model}")
     assert code == 0, output
@@ -279,6 +286,7 @@ def test_command_prints_what_it_counted(cfk: Callable[[str], tuple[int, str]]) -
 def test_command_prints_findings_as_json(
     cfk: Callable[[str], tuple[int, str]], content: dict[str, Any]
 ) -> None:
+    """A finding has the place of its explanation, and the exit code is 1."""
     entry(content)["certificate"]["k"] = 9
     Path("file.json").write_text(json.dumps(content), encoding="utf-8")
     code, output = cfk("verify file.json --train train.csv -s schema.json --json")
@@ -287,11 +295,13 @@ def test_command_prints_findings_as_json(
 
 
 def test_command_needs_a_schema_for_levels(cfk: Callable[[str], tuple[int, str]]) -> None:
+    """A CSV file does not have their order; the message names the option."""
     code, output = cfk("verify file.json --train train.csv")
     assert (code, "give --schema" in output) == (2, True)
 
 
-def test_command_reads_the_schema_of_plain_columns(cfk: Callable[[str], tuple[int, str]]) -> None:
+def test_command_infers_schema_of_plain_columns(cfk: Callable[[str], tuple[int, str]]) -> None:
+    """It states that nobody declared whether each row is a person."""
     plain = TABLE[["age", "salary"]]
     plain.to_csv("plain.csv", index=False)
     population = Population.from_frame(plain, Schema.from_frame(plain, quasi_identifiers=["age"]))
@@ -304,7 +314,8 @@ def test_command_reads_the_schema_of_plain_columns(cfk: Callable[[str], tuple[in
 
 
 @pytest.mark.parametrize("text", ["{", '{"a":' * 100_000, "[1]"])
-def test_text_of_no_file_is_one_line(cfk: Callable[[str], tuple[int, str]], text: str) -> None:
+def test_unreadable_file_gives_one_line(cfk: Callable[[str], tuple[int, str]], text: str) -> None:
+    """No traceback is printed for broken JSON, deep nesting, or a list."""
     Path("file.json").write_text(text, encoding="utf-8")
     code, output = cfk("verify file.json --train train.csv -s schema.json")
     assert code == 2

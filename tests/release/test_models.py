@@ -174,10 +174,10 @@ class Module:
         (TREE, {"low", "mid", "high"}, None, "every class"),
     ],
 )
-def test_unusable_models_and_goals_are_refused(
+def test_unusable_model_or_goal_is_refused(
     model: Any, desired: Any, threshold: Any, word: str
 ) -> None:
-    """In one line, with a remedy."""
+    """The message is one line with a remedy."""
     with pytest.raises(ModelError, match=word) as caught:
         fit(model, desired, threshold)
     assert "\n" not in str(caught.value)
@@ -220,12 +220,13 @@ def test_failing_model_names_the_culprit() -> None:
     assert "SENTINEL" not in str(caught.value)
 
 
-def test_label_of_numpy_is_shown_as_typed() -> None:
+def test_numpy_label_is_shown_as_typed() -> None:
+    """The message has `'lower'`, not `np.str_('lower')`."""
     with pytest.raises(ModelError, match="`desired` is 'lower', not"):
         fit(TREE, np.str_("lower"))
 
 
-def test_misspelt_outcome_of_a_function_is_refused() -> None:
+def test_function_with_misspelt_outcome_is_refused() -> None:
     """A function does not list its labels, so the fit finds out that it never gives this one."""
     with pytest.raises(PolicyError, match="spelling"):
         fit(TREE.predict, "Low")

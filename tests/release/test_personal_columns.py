@@ -105,12 +105,14 @@ def test_call_that_decides_does_not_warn(call: dict[str, Any]) -> None:
 
 
 def test_audit_does_not_warn() -> None:
+    """It fits again only to measure a fit that has warned already."""
     with refitting():
         anonymizer = fit()
     assert warnings_of(lambda: anonymizer.explain(REFUSED)) == []
 
 
 def test_server_logs_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """No request gives a warning, and the second one adds no line."""
     explainer = explainer_of(fit())
     with caplog.at_level(logging.WARNING, "cfk_plugin"):
         assert (

@@ -85,8 +85,8 @@ def test_words_are_saved_with_the_catalogue(tmp_path: Path) -> None:
     assert "a salary of €" in texts[0]
 
 
-def test_scale_is_read_and_saved(tmp_path: Path) -> None:
-    """A scale survives the schema's file and the catalogue's; tables keep the numbers."""
+def test_scale_is_kept_by_files(tmp_path: Path) -> None:
+    """The schema's and the catalogue's files have it; tables keep the numbers."""
     file = tmp_path / "schema.json"
     units = {"pay": {"name": "EUR", "scale": 0.01}}
     file.write_text(json.dumps({"quasi_identifiers": ["age", "city"], "units": units}), "utf-8")
