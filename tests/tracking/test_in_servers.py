@@ -16,7 +16,6 @@ import mlflow
 import pytest
 
 from cfk_plugin.errors import UntrackedWarning
-from cfk_plugin.tracking import journal as journals
 from cfk_plugin.tracking.logger import RunLogger
 from commands import output_of
 from parts import rows_of
@@ -43,8 +42,7 @@ time.sleep(60)
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Let the thread try again at once, and MLflow give up soon."""
-    monkeypatch.setattr(journals, "_PAUSES", (0.05, 0.2))
+    """Let MLflow give up soon."""
     for name, value in HASTY.items():
         monkeypatch.setenv(name, value)
     return monkeypatch
@@ -212,9 +210,7 @@ def test_killed_process_loses_nothing(hasty: pytest.MonkeyPatch, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_failing_tracking_server_has_each_record_once(
-    hasty: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failing_server_has_each_record_once(hasty: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It hangs and goes on, is killed and starts again, while records come; none waits for it."""
     with tracking_server(tmp_path) as tracking:
         tracking.start()

@@ -152,7 +152,7 @@ def test_track_sends_each_record_once(
     assert (run.data.tags["team"], run.info.status) == ("risk", "FINISHED")
 
 
-def test_other_settings_are_sent_to_a_child(
+def test_other_settings_go_to_a_child(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
     """The first record stays in the run that was active."""
@@ -234,10 +234,10 @@ def test_unfinished_line_spoils_no_other(
     assert logged_rows() == [6]
 
 
-def test_line_of_another_version_is_not_sent(
+def test_other_version_is_not_sent(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
-    """The command fails, so that someone looks."""
+    """The command fails, so that someone looks at the line."""
     with pytest.warns(UntrackedWarning):
         observe(explanations(), RunLogger(journal=journal))
     down.undo()
@@ -246,7 +246,7 @@ def test_line_of_another_version_is_not_sent(
     assert "MLflow has 0 records" in output_of("track", journal, code=3)
 
 
-def test_records_wait_only_for_their_own_store(
+def test_records_wait_for_own_store_only(
     mlflow_store: str, journal: Path, down: pytest.MonkeyPatch
 ) -> None:
     """One store is down, and the other one gets its record."""
@@ -301,7 +301,7 @@ def test_strict_releases_journaled_answers(journal: Path, down: pytest.MonkeyPat
 
 
 @needs_full_disk
-def test_loss_is_counted_in_the_next_record(mlflow_store: str, down: pytest.MonkeyPatch) -> None:
+def test_loss_is_counted_in_next_record(mlflow_store: str, down: pytest.MonkeyPatch) -> None:
     """There is one warning."""
     logger = logger_of("credit", journal=FULL)
     assert logger is not None
@@ -329,14 +329,14 @@ def test_record_that_fails_is_a_loss(is_strict: bool, journal: Path) -> None:
     assert not journal.exists()
 
 
-def test_strict_is_not_lost_to_a_logger() -> None:
+def test_strict_beside_a_logger_is_refused() -> None:
     """A logger has a setting of its own."""
     with pytest.raises(InputError, match=r"write RunLogger\(\.\.\., strict=True\)"):
         protected(track=RunLogger(), strict=True)
 
 
-def test_strict_needs_a_place_to_log_to() -> None:
-    """Without tracking there is no record."""
+def test_strict_needs_tracking() -> None:
+    """There is no record without it, so every answer would be withheld."""
     with pytest.raises(InputError, match="add track=True"):
         protected(strict=True)
 

@@ -48,8 +48,8 @@ def children_of(run_id: str) -> list[Any]:
 # --- what a run has ---
 
 
-def test_run_has_policy_and_fit_as_params(mlflow_store: str) -> None:
-    """Whoever compares runs in MLflow sees them as columns."""
+def test_run_has_settings_as_params(mlflow_store: str) -> None:
+    """Whoever compares runs in MLflow sees those of the policy and of the fit as columns."""
     assert run_of(measured().by_group("sex", ["f", "m", "f"]).log()).data.params == {
         "cfk.k": "5",
         "cfk.guarantee": "lookup",
@@ -65,8 +65,8 @@ def test_run_has_policy_and_fit_as_params(mlflow_store: str) -> None:
     }
 
 
-def test_run_has_user_source_and_tags(mlflow_store: str) -> None:
-    """A run of MLflow's own has the same user and source."""
+def test_run_has_tags(mlflow_store: str) -> None:
+    """Those of the caller and ours, and the user and source of MLflow's own runs."""
     with mlflow.start_run() as own:
         pass
     run = run_of(explanations().log(run_name="release 7", tags={"team": "risk"}))
@@ -99,7 +99,7 @@ def test_each_explanation_is_a_step(mlflow_store: str) -> None:
         assert [(value.step, value.value) for value in history] == values
 
 
-def test_summary_has_the_figures_of_the_result(mlflow_store: str) -> None:
+def test_run_has_figures_of_summary(mlflow_store: str) -> None:
     """A dozen of them are metrics: `figures_of` compares."""
     result = measured(findings=["native", "near-native", "synthetic"])
     figures = figures_of(result.log())
@@ -113,7 +113,7 @@ def test_summary_has_the_figures_of_the_result(mlflow_store: str) -> None:
     assert len(PLOTTED) <= 14
 
 
-def test_people_who_need_nothing_are_not_withheld(mlflow_store: str) -> None:
+def test_withheld_rate_ignores_desired_outcomes(mlflow_store: str) -> None:
     """A query with the desired outcome is not in the share that is withheld."""
     entries = (released(0), Withheld(1, "infeasible"), Withheld(2, "already_desired"))
     figures = figures_of(explanations(*entries).log())
@@ -188,7 +188,7 @@ def test_population_is_a_dataset_without_rows(mlflow_store: str, patients_logged
     assert mlflow.data.get_source(given).to_dict() == {"tags": {}}
 
 
-def test_metrics_are_linked_to_the_logged_model(mlflow_store: str) -> None:
+def test_metrics_are_linked_to_model(mlflow_store: str) -> None:
     """The model is named, or it is MLflow's active one, to which MLflow itself links all values."""
     client = mlflow.MlflowClient()
     model = client.create_logged_model("0", name="credit")
@@ -230,7 +230,7 @@ def test_verdict_follows_from_entries(entries: list[Any], verdict: str, mlflow_s
 # --- several results in one run ---
 
 
-def test_results_of_one_run_are_counted_together(mlflow_store: str) -> None:
+def test_figures_cover_the_whole_run(mlflow_store: str) -> None:
     """Steps and figures go on, whoever logs to the run in this process."""
     whole = measured(
         released(0, k_desired=2),
@@ -305,7 +305,7 @@ def test_name_asks_for_a_nested_run(mlflow_store: str) -> None:
     assert child.data.tags["mlflow.parentRunId"] == run.info.run_id
 
 
-def test_each_log_is_a_run_of_its_own(mlflow_store: str) -> None:
+def test_each_log_makes_a_run(mlflow_store: str) -> None:
     """The experiment is created once."""
     runs = [run_of(explanations().log(experiment="credit")) for _ in range(2)]
     assert len({run.info.run_id for run in runs}) == 2
@@ -399,7 +399,7 @@ def test_dead_server_is_named_soon(is_hanging: bool, hanging: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["log_artifacts", "log_batch", "set_terminated"])
-def test_log_can_be_repeated_after_a_failure(
+def test_log_can_be_repeated_after_failure(
     call: str, mlflow_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run has each explanation once."""

@@ -23,7 +23,7 @@ def data_of(run_id: str | None) -> Any:
     return mlflow.get_run(str(run_id)).data
 
 
-def test_run_has_guarantee_and_budget(mlflow_store: str) -> None:
+def test_run_has_budget_of_prototypes(mlflow_store: str) -> None:
     """Parameters, metrics and tags of regions that prototypes lack are left out."""
     run_id = prototypes(plugins="dp 0.1.0").log()
     data = data_of(run_id)
@@ -69,7 +69,7 @@ def test_claim_asks_for_review(seeded: bool, mlflow_store: str) -> None:
     assert (figures["unproven"], figures["epsilon_spent"]) == (1, None)
 
 
-def test_fingerprint_of_the_population_is_not_logged(mlflow_store: str, tmp_path: Path) -> None:
+def test_fingerprint_of_population_is_not_logged(mlflow_store: str, tmp_path: Path) -> None:
     """It depends on the exact table, which no epsilon covers."""
     logger = RunLogger()
     observe(prototypes(), logger)
@@ -79,7 +79,7 @@ def test_fingerprint_of_the_population_is_not_logged(mlflow_store: str, tmp_path
     assert not [content for content in contents if FINGERPRINT.encode() in content]
 
 
-def test_rows_have_no_value_of_a_prototype(mlflow_store: str) -> None:
+def test_rows_have_no_value_of_prototypes(mlflow_store: str) -> None:
     """A prototype is near to the person who asked."""
     run_id = prototypes().by_group("sex", ["f", "m", "f"]).log()
     rows = rows_of(run_id)
@@ -105,7 +105,7 @@ def test_run_has_the_latest_budget(mlflow_store: str) -> None:
 @pytest.mark.parametrize(
     ("first", "other"), [(explanations, prototypes), (prototypes, explanations)]
 )
-def test_prototypes_and_regions_share_no_run(first: Any, other: Any, mlflow_store: str) -> None:
+def test_prototypes_share_no_run_with_regions(first: Any, other: Any, mlflow_store: str) -> None:
     """The other kind goes to a child."""
     run_id = first().log()
     child = other().log(run_id=run_id)
@@ -119,7 +119,7 @@ def test_nothing_released_asks_for_review(mlflow_store: str) -> None:
     assert "cfk.guarantee" not in data.params
 
 
-def test_record_is_the_same_after_a_journal(tmp_path: Path) -> None:
+def test_record_is_same_in_a_journal(tmp_path: Path) -> None:
     """A store that does not answer changes nothing."""
     journal = tmp_path / "journal.jsonl"
     logger = RunLogger(tracking_uri="http://127.0.0.1:9", journal=journal)

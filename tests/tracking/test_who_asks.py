@@ -97,7 +97,7 @@ def values_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_value_of_a_query_is_logged(
+def test_value_of_query_is_not_logged(
     way: Callable[[World, pd.DataFrame], Explanations], applicants: World, askers: pd.DataFrame
 ) -> None:
     """People get such values in the answer, which no run has."""
@@ -121,7 +121,7 @@ def test_no_value_of_a_query_is_logged(
 
 
 @pytest.mark.usefixtures("mlflow_store")
-def test_no_file_has_a_value_of_a_query(
+def test_files_have_no_value_of_queries(
     applicants: World, askers: pd.DataFrame, tmp_path: Path
 ) -> None:
     """The decimals of the queries are in nobody's row."""
@@ -155,7 +155,7 @@ def test_value_as_text_is_not_logged(applicants: World, askers: pd.DataFrame) ->
     assert n_logged > 10
 
 
-def test_slice_logs_no_value_of_its_queries(applicants: World, askers: pd.DataFrame) -> None:
+def test_slice_logs_no_value_of_queries(applicants: World, askers: pd.DataFrame) -> None:
     """Entries of a slice keep the numbers of their queries."""
     explanations = by_an_explainer(applicants, askers)[10:20]
     for entry, row in zip(explanations, explanations.to_record().rows, strict=True):
