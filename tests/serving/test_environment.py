@@ -30,8 +30,8 @@ def environment_of(anonymizer: KAnonymizer, world: World) -> dict[str, Any]:
     return environment
 
 
-def test_environment_has_versions_and_settings(applicants: World, tmp_path: Path) -> None:
-    """It has no name of the machine or its user, and no path."""
+def test_environment_names_no_machine(applicants: World, tmp_path: Path) -> None:
+    """It has versions and settings, but neither the user nor a path."""
     anonymizer = applicants.fit(guarantee="lookup", random_state=5, plugins=[Plugin()])
     environment = environment_of(anonymizer, applicants)
     assert environment["packages"]["numpy"] == version("numpy")

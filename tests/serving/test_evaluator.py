@@ -182,10 +182,10 @@ def test_logged_explainer_has_metrics_once(store: str) -> None:
 # --- models that protect already ----------------------------------------------------------------------
 
 
-def test_protected_model_is_measured_without_a_release(
+def test_evaluation_of_protected_model_releases_nothing(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing leaves, so a model that records its answers records none."""
+    """A model that records its answers records none."""
     monkeypatch.chdir(tmp_path)
     with mlflow.start_run():
         info = logged(6, track=True)

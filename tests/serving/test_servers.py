@@ -60,7 +60,7 @@ def server(population: Population, tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
-def test_served_answers_are_those_of_the_library(server: Server, population: Population) -> None:
+def test_served_answers_equal_library_answers(server: Server, population: Population) -> None:
     """The answer is what `to_json` writes, with sentences, and people are behind each region."""
     rows = [{**GOOD, "age": age} for age in (25, 40, 58)]
     status, text = server.post(request(*rows))
@@ -130,7 +130,7 @@ OURS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("body", "message"), OURS.values(), ids=OURS)
-def test_request_is_refused_with_a_constant_text(server: Server, body: Any, message: str) -> None:
+def test_bad_request_gets_constant_text(server: Server, body: Any, message: str) -> None:
     """The text names columns of the signature at most."""
     status, text = server.post(body)
     assert (status, json.loads(text)["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
@@ -180,7 +180,7 @@ FAILING: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("body", "kind"), FAILING.values(), ids=FAILING)
-def test_body_that_cannot_be_read_harms_nothing(server: Server, body: bytes, kind: str) -> None:
+def test_unreadable_body_harms_nothing(server: Server, body: bytes, kind: str) -> None:
     """MLflow's server refuses it, and answers the next request."""
     status, text = server.post(body, kind)
     assert status in (400, 500)

@@ -123,10 +123,10 @@ def test_jobs_have_the_goal(population: Population, spark: Any, tmp_path: Path) 
 # --- failing closed -------------------------------------------------------------------------------
 
 
-def test_failing_rows_and_models_are_withheld(
+def test_failure_on_spark_is_withheld(
     population: Population, spark: Any, spark_console: Path, tmp_path: Path
 ) -> None:
-    """The console shows no value of a row."""
+    """Of a row or of the model; the console shows no value of a row."""
     hostile = pd.DataFrame(
         {
             "id": range(6),

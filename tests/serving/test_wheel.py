@@ -19,7 +19,7 @@ from cfk_plugin.serving.wheel import write_wheel
 from model_server import fitted, free_port, wait_for
 
 
-def test_wheel_has_the_package_and_its_adapters(tmp_path: Path) -> None:
+def test_wheel_has_package_with_adapters(tmp_path: Path) -> None:
     """Everything that an entry point names is there, with the version of this package."""
     with zipfile.ZipFile(write_wheel(tmp_path)) as wheel:
         names = wheel.namelist()
@@ -32,10 +32,7 @@ def test_wheel_has_the_package_and_its_adapters(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_model_serves_from_an_empty_environment(tmp_path: Path) -> None:
-    """`mlflow models serve` makes the environment from the folder of the model alone.
-
-    Without requirements of the user, MLflow pins what the model imports.
-    """
+    """MLflow builds it from the model's folder, with pins for what the model imports."""
     save_protected_model(fitted(), tmp_path / "model", code_paths=[model_server.__file__])
     pins = (tmp_path / "model" / "requirements.txt").read_text(encoding="utf-8").split()
     assert {f"{name}=={version(name)}" for name in ("mlflow", "scikit-learn", "pandas")} <= {*pins}
