@@ -42,7 +42,8 @@ def prepared() -> Prepared:
 # --- what is prepared -----------------------------------------------------------------------------
 
 
-def test_split_is_60_to_40_and_queries_are_undesired_test_rows(prepared: Prepared) -> None:
+def test_queries_are_undesired_test_rows(prepared: Prepared) -> None:
+    """They are the first twelve of the 40 percent that are split off."""
     frame = reproduced.table().frame
     train, test = train_test_split(frame, test_size=0.4, random_state=0)
     pd.testing.assert_frame_equal(prepared.train, train[FEATURES].reset_index(drop=True))
@@ -52,7 +53,8 @@ def test_split_is_60_to_40_and_queries_are_undesired_test_rows(prepared: Prepare
     pd.testing.assert_frame_equal(queries, undesired[FEATURES].head(12).reset_index(drop=True))
 
 
-def test_a_summary_has_the_risks_of_table_5(prepared: Prepared) -> None:
+def test_summary_has_risks_of_table_5(prepared: Prepared) -> None:
+    """Shares of people alone, or among fewer than ten, counted here by pandas."""
     frame = reproduced.table().frame
     sizes = frame.groupby(["age", "sex"]).size()
     summary = prepared.summary
@@ -66,7 +68,8 @@ def test_a_summary_has_the_risks_of_table_5(prepared: Prepared) -> None:
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-def test_figures_are_those_of_the_released_regions(prepared: Prepared, method: str) -> None:
+def test_figures_are_those_of_regions(prepared: Prepared, method: str) -> None:
+    """People inside are counted again, row by row, for every method."""
     started = time.perf_counter()
     measured = measure(prepared, method, 5, n=4)
     elapsed = time.perf_counter() - started
@@ -113,7 +116,8 @@ def combinations(
     return rows.assign(**{name: counterfactual[name] for name in ("pain", "pressure")})
 
 
-def test_a_region_is_as_far_as_its_value_combinations_are_on_average(prepared: Prepared) -> None:
+def test_distance_of_region_is_mean(prepared: Prepared) -> None:
+    """The mean is over all of its combinations of values, as these are few."""
     distances = measure_distances(prepared, "exact-ncp", 5, n=6)
     entries = fit_method(prepared, "exact-ncp", 5).transform(prepared.counterfactuals.head(6))
     for i, entry in enumerate(entries):
@@ -126,7 +130,8 @@ def test_a_region_is_as_far_as_its_value_combinations_are_on_average(prepared: P
     assert (distances.table, distances.method, distances.k) == ("heart", "exact-ncp", 5)
 
 
-def test_nice_returns_training_rows_where_it_optimises_nothing(prepared: Prepared) -> None:
+def test_unoptimised_nice_returns_training_rows(prepared: Prepared) -> None:
+    """The nearest row is at distance 0; the mean to five rows is computed by hand."""
     distances = measure_nice_distances(prepared, "nice-none")
     assert distances.nearest.tolist() == [0.0] * 12
     by_hand = [
@@ -138,7 +143,8 @@ def test_nice_returns_training_rows_where_it_optimises_nothing(prepared: Prepare
 
 
 @pytest.mark.slow
-def test_what_the_paper_concludes_of_plausibility(shared_data: Path) -> None:
+def test_plausibility_order_is_the_papers(shared_data: Path) -> None:
+    """A larger k is farther from training rows, but nearer than sparse NICE."""
     table = read_table("german", shared_data)
     forest = make_forest(table.frame[list(table.features)], 30, None)  # so that nothing is tuned
     german = prepare(table, 15, forest)

@@ -52,6 +52,7 @@ def rows_of(page: str, heading: str) -> list[list[str]]:
 
 
 def test_paper_stands_beside_ours(results: Results, page: str) -> None:
+    """Figures of both are percentages, for CF-K and for Mondrian."""
     rows = {row[0].strip("| "): row for row in rows_of(page, "## CF-K: Tables 6, 9 and 11")}
     assert list(rows) == list(TABLES)
     assert rows["adult"][1] == "0.55 / 99.81"
@@ -68,23 +69,27 @@ def test_paper_stands_beside_ours(results: Results, page: str) -> None:
 
 
 def test_page_is_rendered_from_its_results(results: Results) -> None:
+    """No figure on it is written by hand."""
     assert PAGE.read_text(encoding="utf-8") == render(results, PAGE_WITH_FINDINGS), (
         "run PYTHONPATH=docs python -m reproduction.page"
     )
 
 
 def test_tables_are_written_from_the_results(results: Results) -> None:
+    """Every CSV file of the folder is compared."""
     kept = {path.stem: path.read_text(encoding="utf-8") for path in (FOLDER / "tables").iterdir()}
     assert kept == table_texts(results), "run PYTHONPATH=docs python -m reproduction.page"
 
 
 def test_every_figure_is_there(results: Results) -> None:
+    """The page shows the four files of the folder, and no others."""
     shown = set(re.findall(r"\]\(figures/(\w+\.svg)\)", PAGE.read_text(encoding="utf-8")))
     assert shown == {path.name for path in (FOLDER / "figures").iterdir()}
     assert len(shown) == 4
 
 
 def test_everything_was_run(results: Results) -> None:
+    """Each method on each table with each k, 1000 queries at most, and each study."""
     expected = {(table, method, k) for table in TABLES for method in METHODS for k in (5, 10, 20)}
     assert {(a.table, a.method, a.k) for a in results.aggregates} == expected
     assert set(results.studies) == {"parameters", "fairness", "plausibility", "frontier"}
@@ -93,9 +98,7 @@ def test_everything_was_run(results: Results) -> None:
 
 
 def test_counts_hold_together(results: Results) -> None:
-    """What can be checked without the tables: k, the order of methods, the definitions of C_DM and
-    of shares.
-    """
+    """Without the tables: k, the order of methods, the definition of C_DM, and shares."""
     for a in results.aggregates:
         assert a.released == a.n
         assert a.k_min is not None

@@ -25,6 +25,7 @@ Values = list[float | None]
 
 
 def test_figures_are_over_what_was_released() -> None:
+    """One of four explanations is withheld, and no mean includes it."""
     found = aggregate(
         measurement(
             ncp=[0.1, None, 0.4, 0.1],
@@ -105,12 +106,14 @@ VERDICTS: dict[str, tuple[Verdict, tuple[str, str, bool]]] = {
 
 
 @pytest.mark.parametrize("case", VERDICTS)
-def test_both_figures_must_be_reached_and_a_tie_counts_where_nothing_is_better(case: str) -> None:
+def test_verdict_needs_both_figures(case: str) -> None:
+    """A tie counts only if nothing is better: at a bound, or with a proof."""
     found, expected = VERDICTS[case]
     assert (found.ncp_word, found.pureness_word, found.is_reached) == expected
 
 
-def test_a_verdict_says_by_how_much() -> None:
+def test_verdict_has_the_differences() -> None:
+    """They are taken over the explanations in common, and have an interval."""
     found = VERDICTS["better than the paper"][0]
     assert (found.their_ncp, found.their_pureness) == (0.0384, 0.9315)
     assert (found.ncp_by, found.pureness_by) == pytest.approx((-0.0084, 0.0585))
@@ -156,7 +159,8 @@ def rows_of_groups(measured: Measurement) -> dict[tuple[str, str, str], StudyRow
     return by_name
 
 
-def test_groups_are_compared_by_hand() -> None:
+def test_group_means_equal_hand_calculation() -> None:
+    """Groups are of the counterfactuals or of those who ask; a withheld one does not count."""
     rows = rows_of_groups(studied())
     minority = rows["counterfactual", "minority", "ncp"]
     majority = rows["counterfactual", "majority", "ncp"]
@@ -248,6 +252,7 @@ def rows_after(text: str, heading: str) -> list[list[float]]:
     ],
 )
 def test_tables_are_the_papers(text: str, method: str, k: int, number: int) -> None:
+    """Each number is read from the text of the paper."""
     heading = re.search(rf"^Table {number}\. Results of .*$", text, re.M)
     assert heading is not None
     assert ("CF-K" in heading[0], f"= {k})" in heading[0]) == (method == "cf-k", True)
@@ -259,6 +264,7 @@ def test_tables_are_the_papers(text: str, method: str, k: int, number: int) -> N
 
 
 def test_descriptions_are_the_papers(text: str) -> None:
+    """Table 5 has the rows of each table, and the shares of unique and of rare ones."""
     rows, _, unique, below = rows_after(text, r"Table 5\. Description")[:4]
     found = [published.TABLES[table] for table in TABLES]
     assert [data.rows for data in found] == rows
@@ -267,6 +273,7 @@ def test_descriptions_are_the_papers(text: str) -> None:
 
 
 def test_distances_are_the_papers(text: str) -> None:
+    """To one and to five rows, for the variants of NICE and each k of CF-K."""
     for name, number in (("nearest", "1NN"), ("nearest_5", "5NN")):
         line = re.search(rf"^{number} (.+)$", text, re.M)
         assert line is not None
@@ -278,7 +285,8 @@ def test_distances_are_the_papers(text: str) -> None:
     assert order == [*((method, None) for method in nice), ("cf-k", 5), ("cf-k", 10), ("cf-k", 20)]
 
 
-def test_shares_are_shares() -> None:
+def test_published_shares_are_fractions() -> None:
+    """The paper prints them in percent."""
     for found in published.RESULTS.values():
         assert 0 <= found.ncp <= 1
         assert 0.5 <= found.pureness <= 1
