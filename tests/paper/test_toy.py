@@ -19,12 +19,14 @@ POPULATION = toy.population()
 MEMBERS = toy.REGION.members(POPULATION)
 
 
-def test_the_model_agrees_with_every_row_and_the_table_holds_the_range_of_the_footnote() -> None:
+def test_model_agrees_with_every_row() -> None:
+    """The ages of the rows span 47 years, as the paper's footnote says."""
     assert toy.model(toy.TABLE).tolist() == toy.TABLE["Credit decision"].tolist()
     assert np.ptp(toy.TABLE["Age"]) == 47
 
 
-def test_the_seven_numbers_from_the_metrics() -> None:
+def test_metrics_give_the_seven_numbers() -> None:
+    """The paper's region has Fiona, Gina and Ingrid inside."""
     assert toy.TABLE["Name"].iloc[MEMBERS].tolist() == ["Fiona", "Gina", "Ingrid"]
     inside = POPULATION.frame.iloc[MEMBERS]
     labels = toy.model(inside)
@@ -66,7 +68,8 @@ def explain(method: str | Protector, **policy: object) -> GeneralizedCounterfact
     return explanations[0]
 
 
-def test_the_seven_numbers_of_the_certificate() -> None:
+def test_certificate_gives_the_seven_numbers() -> None:
+    """The recount has them in full; the certificate has the policy's k, and rounds."""
     anonymizer = KAnonymizer(policy=PrivacyPolicy(guarantee="lookup", k=2), method=PaperRegion())
     explanations = anonymizer.fit(POPULATION, toy.model, toy.DESIRED).transform(toy.FIONA)
     certificate = explanations.released[0].certificate
@@ -81,13 +84,14 @@ def test_the_seven_numbers_of_the_certificate() -> None:
     assert (summary["cdm"], summary["cm"]) == (3, 0)
 
 
-def test_private_values_single_out_fiona_and_ingrid() -> None:
+def test_private_values_match_two_people() -> None:
+    """Fiona and Ingrid both earn 60 and are single."""
     recount = explain(PaperRegion()).recount
-    # both earn 60 and are single
     assert (recount.k_private, recount.private_matches) == (2, 2)
 
 
-def test_the_sentence_of_the_paper() -> None:
+def test_text_says_what_paper_says() -> None:
+    """The order and the words are ours, and the sentence ends with the pureness."""
     found = explain(PaperRegion())
     # The paper: "If you were 3 to 6 years older, lived in Antwerp and earned $10K more ..."
     wording = Wording(
@@ -104,6 +108,7 @@ def test_the_sentence_of_the_paper() -> None:
 
 
 def test_least_ncp_needs_ingrid_alone() -> None:
+    """She is two years older than Fiona: no smaller region has two people."""
     found = explain("exact", objective="ncp")
     assert found.region["Age"] == Interval(24, 26)
     assert found.recount.ncp == pytest.approx(2 / 47 / 3)
@@ -111,7 +116,7 @@ def test_least_ncp_needs_ingrid_alone() -> None:
 
 
 def test_pureness_first_is_proven_pure() -> None:
-    # Antwerp and 60K are accepted up to 25: with men allowed, Boris (23) joins Fiona.
+    """Antwerp and 60K are accepted up to 25: with men allowed, Boris (23) joins Fiona."""
     found = explain("exact", objective="pureness")
     assert found.region["Age"] == Interval(23, 24)
     assert found.region["Gender"] == frozenset({"F", "M"})
@@ -120,15 +125,15 @@ def test_pureness_first_is_proven_pure() -> None:
     assert found.certificate.optimal
 
 
-def test_grasp_constructs_the_region_of_the_paper() -> None:
-    # One neighbour to draw from and one restart: Gina joins; local search may only keep two people
-    # inside.
+def test_grasp_keeps_k_without_proof() -> None:
+    """With one neighbour to draw from and one restart, Gina joins; two people stay inside."""
     found = explain(GraspProtector(alpha=1, iterations=1))
     assert found.recount.k >= 2
     assert not found.certificate.optimal
 
 
 def test_exact_is_never_worse_than_grasp() -> None:
+    """In the objective that the policy names; NCP decides between equally pure regions."""
     for k in (2, 3, 5):
         for objective in ("ncp", "pureness"):
             ours = explain(ExactProtector(), k=k, objective=objective).certificate
