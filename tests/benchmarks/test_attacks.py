@@ -153,7 +153,7 @@ def test_distances_add_gaps_of_columns() -> None:
 # --- answers
 
 
-def test_raw_unique_row_is_named_for_certain(world: World) -> None:
+def test_raw_unique_row_is_named_surely(world: World) -> None:
     """This is the control of the first attack."""
     assert (LookUp().control(world, rng()).values == 1).all()
 
@@ -166,7 +166,7 @@ def test_product_leaves_k_people(world: World) -> None:
         assert (values <= 1 / world.k).all()
 
 
-def test_outcomes_single_out_people_in_weak_regions(world: World) -> None:
+def test_outcomes_narrow_down_weak_regions(world: World) -> None:
     """Four people are inside, of whom some have the outcome."""
     attempts = OutcomeKnown().control(world, rng())
     people = world.people.to_dict("records")

@@ -186,7 +186,7 @@ def test_figure_within_its_tolerance_passes(name, before, now):
     assert worse_figures(table_of(**{name: before}), table_of(**{name: now})) == set()
 
 
-def test_average_has_a_tolerance_of_its_own():
+def test_average_has_its_own_tolerance():
     """9 % on both tables are allowed on each of them, but not on average."""
     now = table_of()
     now["ncp"] = 1.09
