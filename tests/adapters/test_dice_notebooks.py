@@ -111,8 +111,8 @@ def exp() -> Any:
 # --- outcomes -------------------------------------------------------------------------------------
 
 
-def test_outcomes_and_dtypes_are_dices_own(made: tuple[Any, Any]) -> None:
-    """The tables of a result look like those of DiCE without protection."""
+def test_result_has_dtypes_of_dice(made: tuple[Any, Any]) -> None:
+    """Its outcomes are DiCE's, too: its tables look like those without protection."""
     results = [
         explainer.generate_counterfactuals(QUERIES, total_CFs=2, desired_class="opposite")
         for explainer in made
@@ -133,7 +133,7 @@ def test_outcomes_and_dtypes_are_dices_own(made: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("desired", [np.str_(">50K"), np.int64(1)], ids=repr)
-def test_outcome_is_a_label_or_a_position(made: tuple[Any, Any], desired: Any) -> None:
+def test_outcome_is_label_or_position(made: tuple[Any, Any], desired: Any) -> None:
     """DiCE takes both."""
     private = made[1]
     result = private.generate_counterfactuals(QUERIES[:1], total_CFs=1, desired_class=desired)
@@ -206,7 +206,7 @@ def test_result_is_shown_in_every_way(
 # --- Getting started ------------------------------------------------------------------------------
 
 
-def test_ranges_and_categories_are_restricted(exp: Any) -> None:
+def test_permitted_range_restricts_categories(exp: Any) -> None:
     """Answers have a permitted category, or the query's own."""
     e3 = exp.generate_counterfactuals(
         QUERIES[0:1],
@@ -260,8 +260,8 @@ def test_range_of_numbers_is_reached(path: str, capsys: pytest.CaptureFixture[st
 # --- Feature importances, and what is stored ------------------------------------------------------
 
 
-def test_stored_importance_is_read_and_shown(exp: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Global and local importances are in the text as well."""
+def test_stored_importance_is_read(exp: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Local and global ones are equal to those before, and the examples can be shown."""
     cobj = exp.global_feature_importance(POOR[0:10], total_CFs=10, posthoc_sparsity_param=None)
     assert set(cobj.summary_importance) == {*FEATURES}
     text = cobj.to_json()
