@@ -320,7 +320,7 @@ WORDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("language", WORDS)
-def test_page_has_the_words_of_the_schema(started: Browser, tmp_path: Path, language: str) -> None:
+def test_page_has_words_of_schema(started: Browser, tmp_path: Path, language: str) -> None:
     """Sentences are those of the library, in each language."""
     anonymizer = fitted(changes=WORDS[language])
     entries = anonymizer.published()
@@ -421,10 +421,10 @@ def test_page_asks_no_network(started: Browser, address: str) -> None:
         assert found.asked == []
 
 
-def test_policy_names_one_script_and_style(
+def test_policy_allows_hashed_parts_only(
     published: tuple[Explanations, Population],
 ) -> None:
-    """By their hashes; everything else is refused."""
+    """One script and one style are named by their hashes; everything else is refused."""
     page = page_of(*published)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
@@ -507,10 +507,10 @@ def test_unreadable_entry_is_named(started: Browser, address: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(375, "dark"), (1440, "light")])
-def test_page_fits_and_is_accessible(
+def test_page_is_accessible_on_every_screen(
     started: Browser, address: str, width: int, scheme: str
 ) -> None:
-    """On a phone and on a large screen, in both colour schemes."""
+    """It fits a phone and a large screen, in both colour schemes."""
     with visit(started, address, width=width, scheme=scheme) as found:
         for query in (*queries(0, 1), *queries(3, 1)):
             ask(found, *query)

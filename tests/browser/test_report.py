@@ -32,8 +32,8 @@ OPEN = "() => document.querySelectorAll('details').forEach(fold => fold.open = t
 @pytest.mark.parametrize(
     ("width", "media"), [(320, "screen"), (768, "screen"), (1440, "screen"), (A4, "print")]
 )
-def test_report_fits_and_is_silent(started: Browser, report: str, width: int, media: str) -> None:
-    """On three screens and on paper; it asks no network."""
+def test_report_fits_every_screen(started: Browser, report: str, width: int, media: str) -> None:
+    """Paper as well; the console stays empty, and no network is asked."""
     with visit(started, report, width=width, media=media) as found:
         assert too_wide(found) == []
         assert overlapping_texts(found) == []
