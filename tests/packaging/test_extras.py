@@ -116,14 +116,14 @@ FEATURES: dict[str, tuple[str, str, Callable[[], object]]] = {
 
 
 @pytest.mark.parametrize(("library", "extra", "use"), FEATURES.values(), ids=FEATURES)
-def test_missing_extra_is_named_in_one_line(
+def test_missing_extra_is_named(
     library: str,
     extra: str,
     use: Callable[[], object],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Nothing is written before."""
+    """The message is one line, and nothing is written before."""
     monkeypatch.chdir(tmp_path)
     TABLE.write_bytes(b"")
     hide(monkeypatch, library)

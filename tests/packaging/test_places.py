@@ -81,7 +81,7 @@ def test_read_only_place_is_enough() -> None:
     assert output == ["catalogue 3", "lookup 3", ""]
 
 
-def test_workers_and_commands_import_no_mlflow() -> None:
+def test_entry_modules_import_no_mlflow() -> None:
     """A worker of Spark imports the first module, and the command line the second."""
     modules = "cfk_plugin.release.spark, cfk_plugin.cli, cfk_plugin.release.recount"
     assert run(f"import sys, {modules}; print('mlflow' in sys.modules)") == "False\n"
