@@ -165,8 +165,8 @@ def test_figures_of_certificates_are_defined() -> None:
     assert names == described(Certificate)
 
 
-def test_every_error_and_reason_is_listed() -> None:
-    """With the sentence that a person gets."""
+def test_every_failure_is_listed() -> None:
+    """Errors, and reasons with the sentence that a person gets."""
     kinds = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
     raised = {name for name, kind in kinds.items() if issubclass(kind, Exception)}
     withheld = (DOCS / "how-to" / "why-was-this-withheld.md").read_text(encoding="utf-8")

@@ -63,7 +63,7 @@ def test_reference_has_the_docstrings(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_pages_fit_and_ask_no_one(site: Path, address: str) -> None:
+def test_pages_work_in_a_browser(site: Path, address: str) -> None:
     """No page is wider than a screen, has something in the console, or asks another server."""
     pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
     sources = [path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")]
