@@ -359,7 +359,7 @@ def _line_coordinates(column: Column, values: Floats, origin: int) -> Floats:
     is missing, the other distances are those from both ends of the range.
     """
     weight = column.attribute.weight
-    has_width = len(column.places) > 1 and weight > 0
+    has_width = len(column.places) > 1
     is_missing = values == MISSING
     low = high = values[origin]
     if has_width:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cfk_plugin import Explanations, ProtectedExplainer
+from cfk_plugin import Explanations, Population, ProtectedExplainer, Schema, protect
 from worlds import World
 
 
@@ -22,6 +22,20 @@ def test_every_refused_person_is_answered(explanations: Explanations) -> None:
     """Each of the eight people gets one answer, in the order of the queries."""
     assert [answer.query for answer in explanations] == list(range(8))
     assert explanations.withheld == ()
+
+
+def test_table_without_private_columns_is_answered(applicants: World) -> None:
+    """An attacker may know every column, so that a region is all there is to an answer."""
+    schema = Schema.from_frame(
+        applicants.table, **{**applicants.roles, "quasi_identifiers": list(applicants.strangers)}
+    )
+    population = Population.from_frame(applicants.table, schema)
+    private = protect(
+        model=applicants.model, population=population, k=10, desired=applicants.desired
+    )
+    answers = private.explain(applicants.strangers.head(40)).released
+    assert answers
+    assert all(answer.recount.k_consistent >= 10 for answer in answers)
 
 
 def test_model_accepts_every_answer(
