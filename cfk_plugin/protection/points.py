@@ -237,7 +237,7 @@ def near_points(points: Points, random: np.random.Generator) -> Ints:
     The search is approximate: it may miss some of the nearest points.
     """
     neighbourhoods = Neighbourhoods(points, np.ones(len(points), dtype=bool), random)
-    nearest_points = np.full((len(points), _NEAR), -1)
+    nearest_points = np.empty((len(points), _NEAR), dtype=np.int64)
     for rows in chunks(np.arange(len(points)), _ROWS_AT_ONCE):
         near = neighbourhoods.of(rows)
         distances = points.distances(rows[:, None], near)

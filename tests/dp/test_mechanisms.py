@@ -87,6 +87,19 @@ def test_the_best_score_wins_where_noise_is_small_and_not_always_where_it_is_lar
     assert (set(sure), set(unsure)) == ({1}, {0, 1, 2})
 
 
+@pytest.mark.parametrize("person", [1, 3])
+def test_choice_has_the_budgets_noise(person: int) -> None:
+    """Of two scores the higher one wins as often as with exponential noise of scale 2 / epsilon."""
+    n_draws = 800
+    wins = [
+        PrivateRows(rows(20), 1.0 * person, 0.0, [1.0], person).best(lambda _: [0.0, 2.0])
+        for _ in range(n_draws)
+    ]
+    expected = 1 - math.exp(-2 / 2) / 2
+    standard_error = math.sqrt(expected * (1 - expected) / n_draws)
+    assert np.mean(wins) == pytest.approx(expected, abs=5 * standard_error)
+
+
 def test_more_or_dearer_questions_than_were_budgeted_and_shares_that_are_not_the_whole_are_refused() -> (
     None
 ):
