@@ -132,6 +132,7 @@ def test_catalogue_has_no_faults(table: pd.DataFrame, l: int | None) -> None:  #
 RULES = [
     Rules(levels={"q_ordinal": LEVELS}, immutable=["pay"]),
     Rules(levels={"q_ordinal": LEVELS}, monotone={"pay": "increase", "debt": "decrease"}),
+    Rules(levels={"q_ordinal": LEVELS}, monotone={"pay": "decrease", "debt": "increase"}),
     Rules(levels={"q_ordinal": LEVELS}, never_advise={"illness": ["a"]}, max_changes=2),
     Rules(levels={"q_ordinal": LEVELS}, permitted_range={"pay": (2, 6), "illness": ["a", "c"]}),
 ]

@@ -295,8 +295,7 @@ class DPPrototypes(BaseEstimator):
             model = fit_surrogate(model, frame, drawn[str(population.schema.target)])
         self.model_ = LabelModel(model, features, self.goal_)
         advisable = rows_to_advise(frame, self.schema_)
-        if len(advisable) < len(frame):
-            frame, codes = frame.take(advisable).reset_index(drop=True), codes[advisable]
+        frame, codes = frame.take(advisable).reset_index(drop=True), codes[advisable]
         labels = self.model_(frame).astype(object)
         self.goal_.check(self.model_.classes, labels)
         self.schema_.wording.check_outcomes(self.model_.classes)

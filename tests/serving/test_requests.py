@@ -179,6 +179,12 @@ def test_failure_is_a_constant_text(
     assert secret not in "".join(traceback.format_exception(failed.value))
 
 
+def test_largest_request_is_answered(explainer: ProtectedExplainer) -> None:
+    """The limit of rows is the number that a request may have."""
+    content = requests.answer_request(explainer, pd.DataFrame([GOOD] * 2), {}, most=2)
+    assert len(content["explanations"]) == 2
+
+
 NOT_TABLES: dict[str, tuple[Any, str]] = {
     "no table": ([GOOD], requests.NO_TABLE),
     "no rows": (pd.DataFrame([GOOD]).head(0), requests.NO_TABLE),
