@@ -49,7 +49,7 @@ from cfk_plugin.release.answering import answer
 from cfk_plugin.release.catalogue import Catalogue
 from cfk_plugin.release.detection import Detector
 from cfk_plugin.release.explanations import Explanations, Kind, ResultContext
-from cfk_plugin.release.fail_closed import failing_closed, reason_of
+from cfk_plugin.release.fail_closed import failing_closed, log_failure, reason_of
 from cfk_plugin.release.fit_checks import check, warn_of_wide_regions
 from cfk_plugin.release.lookup import Lookup
 from cfk_plugin.release.protector_choice import AUTO, choose_protector
@@ -516,6 +516,7 @@ class KAnonymizer(HostOnly, BaseEstimator):
                 with failing_closed():
                     explanations = self._explanations(request, depends_on_no_row)
             except CFKError as error:
+                log_failure(error)
                 explanations = [*request.withheld(reason_of(error))]
         return self._result(request, explanations, findings, generator, track)
 

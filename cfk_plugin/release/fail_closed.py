@@ -19,9 +19,12 @@ def failing_closed() -> AbstractContextManager[None]:
 
 
 def reason_of(error: CFKError) -> str:
-    """Log an error of `failing_closed`, and return the reason for withholding explanations."""
-    is_of_model = isinstance(error, ModelError)
+    """Return the reason for withholding explanations after an error."""
+    return "model_failed" if isinstance(error, ModelError) else "protector_failed"
+
+
+def log_failure(error: CFKError) -> None:
+    """Log an error of `failing_closed`."""
     # a plugin may have raised the ModelError, with any text
-    text = "ModelError in the pipeline" if is_of_model else error
+    text = "ModelError in the pipeline" if isinstance(error, ModelError) else error
     _log.warning("explanations withheld: %s", text)
-    return "model_failed" if is_of_model else "protector_failed"

@@ -19,7 +19,7 @@ from cfk_plugin.data.codes import Codes, Floats
 from cfk_plugin.data.region import Interval, Part, json_value
 from cfk_plugin.data.schema import Schema
 from cfk_plugin.data.wording import Wording
-from cfk_plugin.errors import AdapterError, CFKError, ModelError, quiet
+from cfk_plugin.errors import CFKError, quiet
 from cfk_plugin.release.results import Explanation, PrototypeCounterfactual, Released, Withheld
 
 _log = logging.getLogger("cfk_plugin")
@@ -51,21 +51,6 @@ RECORD: Mapping[str, str] = MappingProxyType(
     }
 )
 """Keys of a record and their types; ``features`` is a list of `FEATURE`."""
-
-_REASONS: Mapping[type[CFKError], str] = MappingProxyType(
-    {
-        ModelError: "model_failed",
-        AdapterError: "explainer_failed",
-    }
-)
-
-
-def reason_of(failure: CFKError) -> str:
-    """Return the withholding reason of all queries for an error that stopped their call."""
-    return next(
-        (reason for kind, reason in _REASONS.items() if isinstance(failure, kind)),
-        "protector_failed",
-    )
 
 
 def records_of(

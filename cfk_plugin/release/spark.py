@@ -43,7 +43,8 @@ from cfk_plugin.errors import (
 from cfk_plugin.protection.catalogue_file import CatalogueFile
 from cfk_plugin.release.anonymizer import KAnonymizer
 from cfk_plugin.release.catalogue import Catalogue
-from cfk_plugin.release.records import FEATURE, RECORD, reason_of, record_of, records_of
+from cfk_plugin.release.fail_closed import reason_of
+from cfk_plugin.release.records import FEATURE, RECORD, record_of, records_of
 from cfk_plugin.release.results import Withheld
 
 if TYPE_CHECKING:

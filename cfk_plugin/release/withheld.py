@@ -129,11 +129,6 @@ REASONS: Mapping[str, WithholdingReason] = MappingProxyType(
             remedy="call the model on the counterfactuals yourself",
             person_text_key="technical",
         ),
-        "explainer_failed": WithholdingReason(
-            meaning="the explainer failed",
-            remedy="call the explainer on the queries yourself",
-            person_text_key="technical",
-        ),
     }
 )
 """Every reason for withholding, by its code."""
